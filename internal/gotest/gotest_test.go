@@ -329,70 +329,72 @@ func TestWorker(t *testing.T) {
 	m := open(t, dir)
 	p := pack(t, m, "kinds")
 	exe := build(t, m, p, 3)
-	w := start(t, m, p, exe)
-	check := func(got []string, want ...string) {
-		t.Helper()
-		if !slices.Equal(got, want) {
-			t.Errorf("lines\n%q\nwant\n%q", got, want)
+	are := func(want ...string) func(worker.Answer) bool {
+		return func(a worker.Answer) bool { return slices.Equal(lines(t, a), want) }
+	}
+	isWrong := func(want string) func(worker.Answer) bool {
+		return func(a worker.Answer) bool { return a.Error == want }
+	}
+	twice := worker.Request{Benchmark: "BenchmarkNames", Bench: "^BenchmarkNames$/^same#01$", Benchtime: "3x", Count: 2}
+	steps := []struct {
+		q       worker.Request
+		isRight func(a worker.Answer) bool
+	}{
+		{all("BenchmarkNames"), are("BenchmarkNames/a_b/c=1-2 2", "BenchmarkNames/same-2 2", "BenchmarkNames/same#01-2 2")},
+		{twice, are("BenchmarkNames/same#01-2 3", "BenchmarkNames/same#01-2 3")},
+		{twice, func(a worker.Answer) bool {
+			return strings.Count(a.Output, " ns/op") == 2 && strings.Count(a.Output, " 64 B/op\t") == 2 && strings.Count(a.Output, " 1 allocs/op") == 2
+		}},
+		{worker.Request{Benchmark: "BenchmarkNames", Bench: "Names", Skip: "/a_b", Benchtime: "3x", Count: 2}, func(a worker.Answer) bool { return len(lines(t, a)) == 4 }},
+		{worker.Request{Benchmark: "BenchmarkNames", Bench: "^BenchmarkName$"}, are()},
+		{worker.Request{Benchmark: "BenchmarkOutside", External: true, Bench: "."}, are("BenchmarkOutside-2 2")},
+		{all("BenchmarkTagged"), are("BenchmarkTagged-2 2")},
+		{all("BenchmarkLinked"), are("BenchmarkLinked-2 2 9.000 characters")},
+		{all("BenchmarkLoop"), are("BenchmarkLoop-2 2")},
+		{all("BenchmarkParallel"), func(a worker.Answer) bool {
+			l := lines(t, a)
+			return len(l) == 1 && strings.Contains(l[0], " 2.000 goroutines")
+		}},
+		{all("BenchmarkMetrics"), func(a worker.Answer) bool {
+			l := lines(t, a)
+			return len(l) == 1 && !strings.Contains(l[0], "NaN") && strings.HasSuffix(l[0], " MB/s 7.000 wonders")
+		}},
+		// What they print is not in the lines of results, and what they leave is not there
+		// for the next.
+		{all("BenchmarkPrints"), are("BenchmarkPrints/sub-2 2")},
+		{all("BenchmarkLeaves"), are("BenchmarkLeaves-2 2")},
+		{worker.Request{Benchmark: "BenchmarkReads", Bench: ".", Benchtime: "1x", Count: 1}, are("BenchmarkReads-2 1 2.000 procs")},
+		{all("BenchmarkSkips"), are()},
+		{worker.Request{Benchmark: "BenchmarkSkips", Bench: ".", Verbose: true}, are("BenchmarkSkips", "--- SKIP: BenchmarkSkips/sub")},
+		{all("BenchmarkFails"), are("--- FAIL: BenchmarkFails/sub", "kinds_test.go:91: a failure", "--- FAIL: BenchmarkFails")},
+		{worker.Request{Benchmark: "BenchmarkTalks", Bench: "."}, func(a worker.Answer) bool {
+			return a.Truncated && len(a.Output) == worker.MaxOutput && strings.HasPrefix(a.Output, "--- FAIL: BenchmarkTalks\n")
+		}},
+		{all("BenchmarkGoexit"), are("BenchmarkGoexit-2 0")},
+		{worker.Request{Benchmark: "BenchmarkNowhere", Bench: "."}, isWrong("no benchmark BenchmarkNowhere")},
+		{worker.Request{Benchmark: "BenchmarkOutside", Bench: "."}, isWrong("no benchmark BenchmarkOutside")},
+		{worker.Request{Benchmark: "BenchmarkNames", Bench: ".", Benchtime: "0x", Count: 1}, isWrong("invalid count")},
+		{worker.Request{Benchmark: "BenchmarkNames", Bench: ".", Benchtime: "1x", Count: -1}, isWrong("parse error")},
+		{all("BenchmarkLeaves"), are("BenchmarkLeaves-2 2")}, // nor for what TestMain does then
+	}
+	var requests []worker.Request
+	for _, step := range steps {
+		requests = append(requests, step.q)
+	}
+	s := serve(t, m, p, exe, requests...)
+	if s.err != nil || len(s.answers) != len(steps) {
+		t.Fatalf("%d answers to %d requests, %v: %s", len(s.answers), len(steps), s.err, s.stderr)
+	}
+	for i, step := range steps {
+		if a := s.answers[i]; !step.isRight(a) {
+			t.Errorf("%+v:\n%.2000s", step.q, fmt.Sprintf("%+v", a)) // one is of megabytes
 		}
 	}
-	check(w.run("BenchmarkNames"),
-		"BenchmarkNames/a_b/c=1-2 2",
-		"BenchmarkNames/same-2 2",
-		"BenchmarkNames/same#01-2 2")
-	one := worker.Request{Benchmark: "BenchmarkNames", Bench: "^BenchmarkNames$/^same#01$", Benchtime: "3x", Count: 2}
-	check(w.lines(one), "BenchmarkNames/same#01-2 3", "BenchmarkNames/same#01-2 3")
-	if a, _ := w.ask(one); strings.Count(a.Output, " ns/op") != 2 || strings.Count(a.Output, " 64 B/op\t") != 2 || strings.Count(a.Output, " 1 allocs/op") != 2 {
-		t.Errorf("output %s", a.Output)
-	}
-	one.Bench, one.Skip = "Names", "/a_b"
-	if lines := w.lines(one); len(lines) != 4 {
-		t.Errorf("with -skip: %q", lines)
-	}
-	one.Bench = "^BenchmarkName$"
-	check(w.lines(one))
-	check(w.lines(worker.Request{Benchmark: "BenchmarkOutside", External: true, Bench: "."}), "BenchmarkOutside-2 2")
-	check(w.run("BenchmarkTagged"), "BenchmarkTagged-2 2")
-	check(w.run("BenchmarkLinked"), "BenchmarkLinked-2 2 9.000 characters")
-	check(w.run("BenchmarkLoop"), "BenchmarkLoop-2 2")
-	if lines := w.run("BenchmarkParallel"); len(lines) != 1 || !strings.Contains(lines[0], " 2.000 goroutines") {
-		t.Errorf("in parallel: %q", lines)
-	}
-	if lines := w.run("BenchmarkMetrics"); len(lines) != 1 || strings.Contains(lines[0], "NaN") || !strings.HasSuffix(lines[0], " MB/s 7.000 wonders") {
-		t.Errorf("metrics: %q", lines)
-	}
-	// What they print is not in the lines of results, and what they leave is not there
-	// for the next.
-	check(w.run("BenchmarkPrints"), "BenchmarkPrints/sub-2 2")
-	check(w.run("BenchmarkLeaves"), "BenchmarkLeaves-2 2")
-	check(w.lines(worker.Request{Benchmark: "BenchmarkReads", Bench: ".", Benchtime: "1x", Count: 1}), "BenchmarkReads-2 1 2.000 procs")
-	check(w.run("BenchmarkSkips"))
-	skips := worker.Request{Benchmark: "BenchmarkSkips", Bench: ".", Verbose: true}
-	check(w.lines(skips), "BenchmarkSkips", "--- SKIP: BenchmarkSkips/sub")
-	check(w.run("BenchmarkFails"), "--- FAIL: BenchmarkFails/sub", "kinds_test.go:91: a failure", "--- FAIL: BenchmarkFails")
-	if a, ok := w.ask(worker.Request{Benchmark: "BenchmarkTalks", Bench: "."}); !ok || !a.Truncated || len(a.Output) != worker.MaxOutput || !strings.HasPrefix(a.Output, "--- FAIL: BenchmarkTalks\n") {
-		t.Errorf("long output: %v, %d bytes", a.Truncated, len(a.Output))
-	}
-	check(w.run("BenchmarkGoexit"), "BenchmarkGoexit-2 0")
-	for q, want := range map[worker.Request]string{
-		{Benchmark: "BenchmarkNowhere", Bench: "."}:                           "no benchmark BenchmarkNowhere",
-		{Benchmark: "BenchmarkOutside", Bench: "."}:                           "no benchmark BenchmarkOutside",
-		{Benchmark: "BenchmarkNames", Bench: ".", Benchtime: "0x", Count: 1}:  "invalid count",
-		{Benchmark: "BenchmarkNames", Bench: ".", Benchtime: "1x", Count: -1}: `parse error`,
-	} {
-		if a, ok := w.ask(q); !ok || a.Error != want {
-			t.Errorf("%+v: %+v", q, a)
-		}
-	}
-	check(w.run("BenchmarkLeaves"), "BenchmarkLeaves-2 2") // nor for what TestMain does then
-	if err := w.end(); err != nil {
-		t.Errorf("it ends with %v: %s", err, &w.stderr)
-	}
-	if want := []string{"as C code does", "a line without its end"}; !slices.Equal(slices.DeleteFunc(slices.Compact(w.others), func(s string) bool { return s == "" }), want) {
-		t.Errorf("other lines %q, want %q", w.others, want)
+	if want := []string{"as C code does", "a line without its end"}; !slices.Equal(slices.DeleteFunc(slices.Compact(s.others), func(s string) bool { return s == "" }), want) {
+		t.Errorf("other lines %q, want %q", s.others, want)
 	}
 	for _, want := range []string{"an init function prints", "set up", "BenchmarkPrints-2 1 1 ns/op", "a logger made before", "the runtime", "a sub-benchmark", "still to be seen", "torn down"} {
-		if !strings.Contains(w.stderr.String(), want) {
+		if !strings.Contains(s.stderr, want) {
 			t.Errorf("standard error has no %q", want)
 		}
 	}
@@ -400,12 +402,9 @@ func TestWorker(t *testing.T) {
 		"BenchmarkPanics": "panic: a panic",
 		"BenchmarkExits":  "panic: unexpected call to os.Exit(0) during test",
 	} {
-		w := start(t, m, p, exe)
-		if a, ok := w.ask(worker.Request{Benchmark: name, Bench: "."}); ok {
-			t.Errorf("%s: %+v", name, a)
-		}
-		if err := w.end(); err == nil || !strings.Contains(w.stderr.String(), want) {
-			t.Errorf("%s: %v, %s", name, err, &w.stderr)
+		s := serve(t, m, p, exe, worker.Request{Benchmark: name, Bench: "."})
+		if len(s.answers) > 0 || s.err == nil || !strings.Contains(s.stderr, want) {
+			t.Errorf("%s: %+v", name, s)
 		}
 	}
 
@@ -432,13 +431,8 @@ func TestBuild(t *testing.T) {
 					t.Skipf("this Go has no cgo: %v", err)
 				}
 			}
-			p := pack(t, m, name)
-			w := start(t, m, p, build(t, m, p, 0))
-			if got := w.run(p.Benchmarks[0].Name); len(got) != 1 || got[0] != want {
+			if got := result(t, m, name); got != want {
 				t.Errorf("lines %q", got)
-			}
-			if err := w.end(); err != nil {
-				t.Error(err, &w.stderr)
 			}
 		})
 	}
