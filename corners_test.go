@@ -190,8 +190,7 @@ func TestErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "reweight: ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("error %q, want it to contain %q", err, c.want)
 		}
-		var input *reweight.InputError
-		if !errors.As(err, &input) || input.Arg == "" || err.Error() != "reweight: "+input.Sentence(input.Arg) {
+		if input, ok := errors.AsType[*reweight.InputError](err); !ok || input.Arg == "" || err.Error() != "reweight: "+input.Sentence(input.Arg) {
 			t.Errorf("error %q is no InputError, or not its sentence", err)
 		}
 		for i := range out {

@@ -109,8 +109,7 @@ func TestMainJobFails(t *testing.T) {
 	j.checks.Check = planted
 	var out bytes.Buffer
 	err := mainCommand(t.Context(), nil, &out, j)
-	var failed *cli.FailedCheck
-	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "far off") {
+	if _, failed := errors.AsType[*cli.FailedCheck](err); !failed || !strings.Contains(err.Error(), "far off") {
 		t.Errorf("error %v", err)
 	}
 	if text := out.String(); !strings.Contains(text, "\nRight: NO. Some results are WRONG:\nmin_max f32: far off\n") || strings.Contains(text, "kernel agrees") {
@@ -199,8 +198,7 @@ func TestRunFails(t *testing.T) {
 	w.Check = planted
 	var out bytes.Buffer
 	err := runPlan(t.Context(), w, must.Get(machine.This()), true, &out)
-	var failed *cli.FailedCheck
-	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "far off") {
+	if _, failed := errors.AsType[*cli.FailedCheck](err); !failed || !strings.Contains(err.Error(), "far off") {
 		t.Errorf("error %v", err)
 	}
 	var r reportJSON

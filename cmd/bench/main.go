@@ -63,8 +63,7 @@ func main() {
 // openGPU opens the first GPU. The error says why there is none.
 func openGPU() (*gpu.Device, error) {
 	dev, err := cuda.Open(0)
-	var none *cuda.UnavailableError
-	if errors.As(err, &none) {
+	if none, ok := errors.AsType[*cuda.UnavailableError](err); ok {
 		err = errors.New(none.Reason)
 	}
 	return dev, err

@@ -78,8 +78,7 @@ func RunHolding(ctx context.Context, dir string, env []string, held *os.File, na
 	if ctx.Err() != nil { // and not that a signal ended the program
 		return stdout.String(), ctx.Err()
 	}
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	if _, ran := errors.AsType[*exec.ExitError](err); !ran {
 		return "", err // there is no such program
 	}
 	if line := telling(stderr.String()); line != "" {

@@ -410,8 +410,7 @@ func TestCacheAfterDeath(t *testing.T) {
 		cmd.Env = append(os.Environ(), deathVariable+"="+when)
 		cmd.Env = append(cmd.Env, more...)
 		out, err := cmd.Output()
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 			t.Fatalf("%s: %v\n%s", when, err, out)
 		}
 	}

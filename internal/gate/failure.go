@@ -33,8 +33,7 @@ type failures map[string]*failure
 // failuresOf turns an error into the failure of the benchmark, if it is one. An error that
 // is none is returned.
 func failuresOf(name string, err error) (failures, error) {
-	var f *failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*failure](err); ok {
 		return failures{name: f}, nil
 	}
 	return nil, err

@@ -150,8 +150,7 @@ func OnGPU(ctx context.Context, s bench.Sampler, dev *gpu.Device, k kernels.Kern
 func fitting(k kernels.Kernel, rows int, upload func(rows int) (*Resident, error)) (*Resident, int, error) {
 	for {
 		r, err := upload(rows)
-		var full *fullError
-		if err == nil || !errors.As(err, &full) || !k.Rows || rows/2 < fewestGPURows {
+		if _, full := errors.AsType[*fullError](err); !full || !k.Rows || rows/2 < fewestGPURows {
 			return r, rows, err
 		}
 		rows /= 2

@@ -58,8 +58,7 @@ func (v *View) each(rows int, f func(r int) error) error {
 			}
 		}
 		err := f(r)
-		var input *reweight.InputError
-		if errors.As(err, &input) && input.Index >= 0 {
+		if input, ok := errors.AsType[*reweight.InputError](err); ok && input.Index >= 0 {
 			input.Index += r
 		}
 		if err != nil {
