@@ -14,6 +14,8 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/gotest"
+	"github.com/seed621a2839/reweight/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 
@@ -179,6 +181,30 @@ func TestNoRoom(t *testing.T) {
 		if err := g.compare(t.Context(), &k); err == nil || cli.ExitStatus("", err, io.Discard) != 2 || k.functions[0].Verdict != bench.Open {
 			t.Errorf("%v, %+v", err, k.functions[0])
 		}
+	}
+}
+
+// A fine is a process in which every benchmark takes 100 ns.
+type fine struct{ steady }
+
+func (fine) run(q worker.Request) (outcome, error) {
+	return outcome{results: []result{{q.Benchmark, map[string]float64{nanoseconds: 100}}}}, nil
+}
+
+// TestStartsNoMore: a side whose processes start no more, as after a benchmark that has left
+// something behind, fails by that.
+func TestStartsNoMore(t *testing.T) {
+	g := gate{steps: quiet}
+	c := g.newComparison(side{start: func(context.Context, string, int) (measurer, error) { return fine{}, nil }},
+		side{start: func(context.Context, string, int) (measurer, error) { return nil, newFailure("no start") }})
+	d := discovery{comparison: &c, opt: &Options{}}
+	w := workers{starters: [2]starter{
+		func(context.Context) (bencher, error) { return fine{}, nil },
+		func(context.Context) (bencher, error) { return nil, newFailure("no start") },
+	}}
+	found, err := d.leaves(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
+	if err != nil || len(found) > 0 || len(c.functions) != 1 || c.functions[0].Verdict != bench.Regression || c.functions[0].Message != "the new build: no start" {
+		t.Errorf("%v, %v, %+v", found, err, c.functions)
 	}
 }
 

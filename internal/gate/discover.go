@@ -142,19 +142,23 @@ func (w *workers) run(ctx context.Context, side int, do func(bencher) error) (wh
 		return nil, ctx.Err()
 	}
 	if errors.As(err, &why) {
-		w.procs[side].close()
-		w.procs[side] = nil
+		w.end(side)
 		return why, nil
 	}
 	return nil, err
 }
 
+// end ends the process of a side, if one runs.
+func (w *workers) end(side int) {
+	if p := w.procs[side]; p != nil {
+		p.close()
+		w.procs[side] = nil
+	}
+}
+
 func (w *workers) close() {
-	for i, p := range w.procs {
-		if p != nil {
-			p.close()
-			w.procs[i] = nil
-		}
+	for side := range w.procs {
+		w.end(side)
 	}
 }
 
@@ -234,8 +238,7 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 			has[i].failed = failures{b.Name: why}
 		}
 		if len(has[i].failed) > 0 { // the process may have died of it
-			w.procs[i].close()
-			w.procs[i] = nil
+			w.end(i)
 		}
 	}
 	for i := range has {
