@@ -308,7 +308,7 @@ func (f *function) addUnits(opt *Options, base, now result) {
 		if !inBase || !inNew {
 			continue
 		}
-		f.units = append(f.units, &unit{Metric: Metric{Unit: name}, kind: kindOf(name)})
+		f.units = append(f.units, &unit{Metric: Metric{Unit: name}})
 	}
 }
 

@@ -404,7 +404,6 @@ var severity = [...]int{bench.Pass: 0, bench.Open: 1, bench.Inconclusive: 2, ben
 // A unit is what is compared of a function: nanoseconds, or another metric.
 type unit struct {
 	Metric
-	kind    unitKind
 	pairs   []bench.Pair
 	message string
 }
@@ -430,7 +429,7 @@ func kindOf(unit string) unitKind {
 
 // better reports whether a value is better than another.
 func (u *unit) better(a, b float64) bool {
-	if u.kind == higher {
+	if kindOf(u.Unit) == higher {
 		return a > b
 	}
 	return a < b
@@ -439,13 +438,14 @@ func (u *unit) better(a, b float64) bool {
 // judged returns the pairs as the rule takes them, and whether they are counts.
 func (u *unit) judged() (pairs []bench.Pair, counts bool) {
 	pairs = slices.Clone(u.pairs)
+	kind := kindOf(u.Unit)
 	for i, p := range pairs {
-		if u.kind == higher { // less of a rate is what more of a time is
+		if kind == higher { // less of a rate is what more of a time is
 			pairs[i] = bench.Pair{Base: p.New, New: p.Base}
 		}
 		counts = counts || !(p.Base > 0 && p.New > 0) // there may be no ratio
 	}
-	return pairs, counts || u.kind == count
+	return pairs, counts || kind == count
 }
 
 // wanted estimates at how many pairs an open unit will have its verdict, 0 if at no
@@ -507,7 +507,7 @@ func (u *unit) finding() string {
 	switch {
 	case u.Unit == nanoseconds:
 		what = fmt.Sprintf("takes %.3f times as long as the base", e.Median)
-	case u.kind == higher:
+	case kindOf(u.Unit) == higher:
 		what = fmt.Sprintf("the base has %.3f times as many %s", e.Median, u.Unit)
 	}
 	if in := interval(*e); in != "-" { // there are too few pairs

@@ -34,7 +34,7 @@ func TestUnits(t *testing.T) {
 		{"B/op", 64, 64, bench.Pass, ""},
 		{"allocs/op", 1, 0, bench.Pass, ""},
 	} {
-		u := unit{Metric: Metric{Unit: c.unit}, kind: kindOf(c.unit)}
+		u := unit{Metric: Metric{Unit: c.unit}}
 		for range 10 {
 			u.pairs = append(u.pairs, bench.Pair{Base: c.base, New: c.now})
 			u.decide(bench.NewRule(1, 0.01)) // first looks at 10 pairs
