@@ -40,11 +40,11 @@ func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits re
 }
 
 // RowGradientOf calls RowGradient on a view of the rows.
-func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
+func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
 	m := r.memory.begin()
 	to, from, gap := v.SpreadBoth(dst, logits)
 	d, x, i, y := out(m, to), in(m, from), optionalIn(m, v.Index), idsOf(v, m, ids)
-	l, h, g, gh := in(m, logprobs), optionalIn(m, entropy), in(m, grad), optionalIn(m, gradEntropy)
+	l, h, g, gh := in(m, of.Logprobs), optionalIn(m, of.Entropy), in(m, of.Grad), optionalIn(m, of.GradEntropy)
 	err := r.run(func() error {
 		return r.ws.RowGradient(rowsOf(v, m, d, i, dst, gap), rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt)
 	})

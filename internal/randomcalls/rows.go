@@ -226,11 +226,12 @@ var trialsOnRows = []Trial{
 				dst.BF16 = array[reweight.BF16](d, len(logits.BF16))
 			}
 		}
+		of := reweight.RowGradientInput{Logprobs: logprobs, Entropy: entropy, Grad: grad, GradEntropy: gradEntropy}
 		if v := d.view(rows); d.IntN(2) == 0 {
-			err := v.rowGradient(c, dst, logits, ids, logprobs, entropy, grad, gradEntropy, opt)
+			err := v.rowGradient(c, dst, logits, ids, of, opt)
 			return Outcome{err, floats(dst)}
 		}
-		err := c.RowGradient(dst, logits, ids, reweight.RowGradientInput{Logprobs: logprobs, Entropy: entropy, Grad: grad, GradEntropy: gradEntropy}, opt)
+		err := c.RowGradient(dst, logits, ids, of, opt)
 		return Outcome{err, floats(dst)}
 	}},
 }

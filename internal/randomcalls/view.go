@@ -24,7 +24,7 @@ type View struct {
 // A Viewer is a Caller that takes views of rows.
 type Viewer interface {
 	TokenStatsOf(v *View, dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error
-	RowGradientOf(v *View, dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error
+	RowGradientOf(v *View, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error
 }
 
 // view draws a view of so many rows.
@@ -160,13 +160,14 @@ func (v *View) tokenStats(c Caller, dst reweight.Stats, logits reweight.Logits, 
 }
 
 // rowGradient calls RowGradient on a view of the rows.
-func (v *View) rowGradient(c Caller, dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
+func (v *View) rowGradient(c Caller, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
 	if c, ok := c.(Viewer); ok {
-		return c.RowGradientOf(v, dst, logits, ids, logprobs, entropy, grad, gradEntropy, opt)
+		return c.RowGradientOf(v, dst, logits, ids, of, opt)
 	}
 	was := bytes.Clone(raw.Logits(dst))
 	err := v.each(logits.Rows(), func(r int) error {
-		return c.RowGradient(rowOf(dst, r), rowOf(logits, r), elementOf(ids, r), reweight.RowGradientInput{Logprobs: elementOf(logprobs, r), Entropy: elementOf(entropy, r), Grad: elementOf(grad, r), GradEntropy: elementOf(gradEntropy, r)}, opt)
+		one := reweight.RowGradientInput{Logprobs: elementOf(of.Logprobs, r), Entropy: elementOf(of.Entropy, r), Grad: elementOf(of.Grad, r), GradEntropy: elementOf(of.GradEntropy, r)}
+		return c.RowGradient(rowOf(dst, r), rowOf(logits, r), elementOf(ids, r), one, opt)
 	})
 	if err != nil {
 		copy(raw.Logits(dst), was)

@@ -31,9 +31,9 @@ func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits re
 }
 
 // RowGradientOf calls RowGradient on a view of the rows.
-func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits, ids []int32, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
+func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
 	to, from, gap := v.SpreadBoth(dst, logits)
-	err := r.rowGradient(spread(dst, to, gap), spread(logits, from, v.Gap), idsOf(v, ids), reweight.RowGradientInput{Logprobs: logprobs, Entropy: entropy, Grad: grad, GradEntropy: gradEntropy}, opt)
+	err := r.rowGradient(spread(dst, to, gap), spread(logits, from, v.Gap), idsOf(v, ids), of, opt)
 	if err != nil {
 		return err
 	}
@@ -63,8 +63,8 @@ func (r *Runner) TokenStatsOfRows(dst reweight.Stats, logits Rows, ids []int64, 
 }
 
 // RowGradientOfRows calls RowGradient without any check of lengths.
-func (r *Runner) RowGradientOfRows(dst, logits Rows, ids []int64, logprobs, entropy, grad, gradEntropy []float32, opt reweight.RowGradientOptions) error {
-	return r.rowGradient(dst.view(), logits.view(), rowIDs{wide: ids}, reweight.RowGradientInput{Logprobs: logprobs, Entropy: entropy, Grad: grad, GradEntropy: gradEntropy}, opt)
+func (r *Runner) RowGradientOfRows(dst, logits Rows, ids []int64, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
+	return r.rowGradient(dst.view(), logits.view(), rowIDs{wide: ids}, of, opt)
 }
 
 // Silence lets calls have no address for an error, nor for a result that they can do

@@ -108,7 +108,7 @@ func TestWrongRows(t *testing.T) {
 		return r.TokenStatsOfRows(reweight.Stats{Logprob: out}, logits, ids, reweight.DefaultTokenStats)
 	}
 	gradient := func(r *testlib.Runner, dst testlib.Rows) error {
-		return r.RowGradientOfRows(dst, good, ids, x[:2], nil, x[:2], nil, reweight.DefaultRowGradient)
+		return r.RowGradientOfRows(dst, good, ids, reweight.RowGradientInput{Logprobs: x[:2], Grad: x[:2]}, reweight.DefaultRowGradient)
 	}
 	with := func(change func(*testlib.Rows)) testlib.Rows {
 		rows := good
@@ -139,13 +139,13 @@ func TestWrongRows(t *testing.T) {
 		},
 		"dst data": func(r *testlib.Runner) error { return gradient(r, with(func(l *testlib.Rows) { l.Data = nil })) },
 		"logprobs none": func(r *testlib.Runner) error {
-			return r.RowGradientOfRows(good, good, ids, nil, nil, x[:2], nil, reweight.DefaultRowGradient)
+			return r.RowGradientOfRows(good, good, ids, reweight.RowGradientInput{Grad: x[:2]}, reweight.DefaultRowGradient)
 		},
 		"entropy none": func(r *testlib.Runner) error {
-			return r.RowGradientOfRows(good, good, ids, x[:2], nil, x[:2], x[:2], reweight.DefaultRowGradient)
+			return r.RowGradientOfRows(good, good, ids, reweight.RowGradientInput{Logprobs: x[:2], Grad: x[:2], GradEntropy: x[:2]}, reweight.DefaultRowGradient)
 		},
 		"grad none": func(r *testlib.Runner) error {
-			return r.RowGradientOfRows(good, good, ids, x[:2], nil, nil, nil, reweight.DefaultRowGradient)
+			return r.RowGradientOfRows(good, good, ids, reweight.RowGradientInput{Logprobs: x[:2]}, reweight.DefaultRowGradient)
 		},
 		"workers":  func(r *testlib.Runner) error { return stats(l.Runner(r.ISA(), -1), good, ids) },
 		"ISA":      func(r *testlib.Runner) error { return stats(l.Runner(99, 1), good, ids) },
@@ -181,7 +181,7 @@ func TestOneRow(t *testing.T) {
 		must.Do(r.TokenStatsOfRows(reweight.Stats{Logprob: logprobs}, row, ids, reweight.DefaultTokenStats))
 		dst := row
 		dst.Stride = 0
-		must.Do(r.RowGradientOfRows(dst, row, ids, logprobs, nil, grad, nil, reweight.DefaultRowGradient))
+		must.Do(r.RowGradientOfRows(dst, row, ids, reweight.RowGradientInput{Logprobs: logprobs, Grad: grad}, reweight.DefaultRowGradient))
 		if x[0] >= 0 || x[1] >= 0 || x[2] <= 0 {
 			t.Errorf("%v: the gradient is %v", r.ISA(), x)
 		}
