@@ -71,15 +71,15 @@ func TestErrors(t *testing.T) {
 // trial, and what package gpu has, a Runner has.
 func TestEveryMethod(t *testing.T) {
 	callers := reflect.TypeFor[randomcalls.Caller]()
-	for i := range callers.NumMethod() {
-		name := callers.Method(i).Name
+	for method := range callers.Methods() {
+		name := method.Name
 		if !slices.ContainsFunc(randomcalls.All(), func(tr randomcalls.Trial) bool { return tr.Method == name }) {
 			t.Errorf("%s has no trial", name)
 		}
 	}
 	device, host := reflect.TypeFor[*gpu.Workspace](), reflect.TypeFor[*reweight.Workspace]()
-	for i := range device.NumMethod() {
-		name := device.Method(i).Name
+	for method := range device.Methods() {
+		name := method.Name
 		_, onHost := host.MethodByName(name)
 		if _, ok := callers.MethodByName(name); onHost && !ok {
 			t.Errorf("package gpu has %s, and a Runner has not", name)

@@ -95,10 +95,9 @@ func callScheme(c Caller, s *native.Scheme, dst []float32, b *reweight.Batch, op
 
 // floatsOf returns the arrays per token of those names.
 func floatsOf(b *reweight.Batch, names []string) (all [][]float32) {
-	v := reflect.ValueOf(b).Elem()
-	for i := range v.NumField() {
-		x, ok := v.Field(i).Interface().([]float32)
-		name := native.Snake(v.Type().Field(i).Name)
+	for field, v := range reflect.ValueOf(b).Elem().Fields() {
+		x, ok := v.Interface().([]float32)
+		name := native.Snake(field.Name)
 		if ok && len(x) == len(b.Role) && (slices.Contains(names, name) || name == "token_rewards" && slices.Contains(names, "token_rewards|rewards")) {
 			all = append(all, x)
 		}
@@ -179,8 +178,7 @@ func (d *Draws) options(like any) any {
 	}
 	v := reflect.New(reflect.TypeOf(like)).Elem()
 	v.Set(reflect.ValueOf(like))
-	for i := range v.NumField() {
-		f := v.Field(i)
+	for field, f := range v.Fields() {
 		switch f.Kind() {
 		case reflect.Float64:
 			f.SetFloat(d.number(f.Float()))
@@ -192,7 +190,7 @@ func (d *Draws) options(like any) any {
 		case reflect.Bool:
 			f.SetBool(d.IntN(2) == 0)
 		case reflect.Uint8:
-			names := native.Names(problem.Argument{C: native.Snake(v.Type().Field(i).Name)})
+			names := native.Names(problem.Argument{C: native.Snake(field.Name)})
 			n := d.IntN(len(names))
 			if n == int(reweight.ScopeTrajectory) && f.Type() == reflect.TypeFor[reweight.Scope]() && !d.err() {
 				n = int(reweight.ScopeBatch)

@@ -221,7 +221,7 @@ func TestWheel(t *testing.T) {
 		t.Errorf("the wheel's name is %s", filepath.Base(path))
 	}
 	parts := strings.Split(strings.TrimSuffix(filepath.Base(path), ".whl"), "-")
-	for _, tag := range strings.Split(parts[4], ".") {
+	for tag := range strings.SplitSeq(parts[4], ".") {
 		if line := "Tag: py3-none-" + tag + "\n"; !strings.Contains(files[info+"WHEEL"], line) {
 			t.Errorf("WHEEL has no %q", line)
 		}

@@ -47,7 +47,7 @@ var recorders = env.Game{Name: "recorder", New: func() env.Environment { return 
 
 // sentence returns the tokens of words.
 func sentence(words string) (tokens []int32) {
-	for _, word := range strings.Fields(words) {
+	for word := range strings.FieldsSeq(words) {
 		tokens = append(tokens, env.Token(word))
 	}
 	return tokens
