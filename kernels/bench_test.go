@@ -1,8 +1,9 @@
 package kernels
 
 import (
-	"github.com/seed621a2839/reweight/internal/must"
 	"testing"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // BenchmarkKernels times every kernel in every format with every instruction set, on inputs

@@ -76,7 +76,7 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	want(inRunner, "kernels/runner.go", "%v has no method %s", runner, k.code.method)
 	want(k.build != nil, entry, "the entry has no build function")
 	want(functionsIn(t, "../reference")[k.code.reference], "reference/", "no function %s", k.code.reference)
-	want(usedInTests(t, "../reference", k.code.reference), "reference/", "no test of %s", k.code.reference)
+	want(containsIn(t, "../reference/*_test.go", `\b`+k.code.reference), "reference/", "no test of %s", k.code.reference) // also in ActFocusWeights, which is ActFocusWeight for each token
 
 	for _, twin := range k.code.twins {
 		want(functions(t, "kernels_portable.go")[twin+"Portable"], "kernels_portable.go", "no function %sPortable", twin)
@@ -155,11 +155,6 @@ func containsIn(t *testing.T, pattern, expression string) bool {
 	files := must.Get(filepath.Glob(pattern))
 	e := regexp.MustCompile(expression)
 	return slices.ContainsFunc(files, func(file string) bool { return e.Match(read(t, file)) })
-}
-
-// usedInTests reports whether a test of the folder uses the function.
-func usedInTests(t *testing.T, folder, function string) bool {
-	return containsIn(t, folder+"/*_test.go", `\b`+function) // also in ActFocusWeights, which is ActFocusWeight for each token
 }
 
 // read returns the contents of the file, empty if there is no such file.
