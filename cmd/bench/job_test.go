@@ -17,6 +17,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/testprogram"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -119,7 +120,7 @@ func TestMainJobFails(t *testing.T) {
 
 // TestMainJobStops: what cannot be written is not computed either.
 func TestMainJobStops(t *testing.T) {
-	for _, space := range []fullDisk{0, 400, 2000} {
+	for _, space := range []testprogram.FullDisk{0, 400, 2000} {
 		out := &cli.FirstError{W: &space}
 		if err := mainCommand(t.Context(), nil, out, quickJob()); err == nil || out.Err == nil {
 			t.Errorf("error %v, output's error %v", err, out.Err)

@@ -2,8 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +12,13 @@ import (
 
 	"github.com/seed621a2839/reweight/internal/machine"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/testprogram"
 )
+
+// program is bench without a GPU.
+var program testprogram.Run = func(args []string, stdout, stderr io.Writer) int {
+	return run(context.Background(), args, stdout, stderr, nil)
+}
 
 // TestWrongUse: one line on standard error that says what is wrong, nothing on
 // standard output, status 2.
@@ -73,23 +80,7 @@ func TestWrongUse(t *testing.T) {
 		{"floors x -kernel gemm", `-kernel has "gemm"|[token_stats |rollout_correction]`},
 		{"floors x -isa sse9", `-isa has "sse9"|portable`},
 	} {
-		var stdout, stderr bytes.Buffer
-		status := run(t.Context(), strings.Split(c.args, " "), &stdout, &stderr, nil)
-		if status != 2 {
-			t.Errorf("bench %s: status %d, want 2", c.args, status)
-		}
-		if stdout.Len() > 0 {
-			t.Errorf("bench %s prints %q", c.args, stdout.String())
-		}
-		message := stderr.String()
-		if strings.Count(message, "\n") != 1 || !strings.HasSuffix(message, "\n") {
-			t.Errorf("bench %s: not one line: %q", c.args, message)
-		}
-		for part := range strings.SplitSeq(c.want, "|") {
-			if !strings.Contains(message, part) {
-				t.Errorf("bench %s: %q does not tell of %q", c.args, message, part)
-			}
-		}
+		program.WrongUse(t, c.args, c.want)
 	}
 }
 
@@ -101,14 +92,8 @@ func TestHelp(t *testing.T) {
 		"overhead -h": "KL anchor",
 		"info -h":     "REWEIGHT_ISA",
 	} {
-		var stdout, stderr bytes.Buffer
-		if status := run(t.Context(), strings.Split(args, " "), &stdout, &stderr, nil); status != 0 || stderr.Len() > 0 {
-			t.Errorf("bench %s: status %d, errors %q", args, status, stderr.String())
-		}
-		if !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "Usage") {
-			t.Errorf("bench %s does not tell of %q:\n%s", args, want, stdout.String())
-		}
-		if help := stdout.String(); strings.HasPrefix(args, "overhead") && (strings.Contains(help, "-delta") || !strings.Contains(help, "off_policy_mask, which has no default, is 0.1 nats")) {
+		help := program.Help(t, args, want)
+		if strings.HasPrefix(args, "overhead") && (strings.Contains(help, "-delta") || !strings.Contains(help, "off_policy_mask, which has no default, is 0.1 nats")) {
 			t.Errorf("bench %s does not tell of the bound, or of a flag that it lacks:\n%s", args, help)
 		}
 	}
@@ -127,29 +112,9 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// A fullDisk takes so many bytes and no more.
-type fullDisk int
-
-func (d *fullDisk) Write(b []byte) (int, error) {
-	n := min(len(b), int(*d))
-	*d -= fullDisk(n)
-	if n < len(b) {
-		return n, errors.New("no space left on device")
-	}
-	return n, nil
-}
-
 func TestOutputCannotBeWritten(t *testing.T) {
 	for _, args := range [][]string{{"info"}, {"-h"}, {"run", "-h"}} {
-		for _, space := range []fullDisk{0, 30} {
-			var stderr bytes.Buffer
-			if status := run(t.Context(), args, &space, &stderr, nil); status != 2 {
-				t.Errorf("bench %v: status %d, want 2", args, status)
-			}
-			if m := stderr.String(); strings.Count(m, "\n") != 1 || !strings.Contains(m, "no space left on device") {
-				t.Errorf("bench %v: %q", args, m)
-			}
-		}
+		program.CannotWrite(t, args...)
 	}
 }
 

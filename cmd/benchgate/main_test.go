@@ -2,13 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/testprogram"
 )
+
+// program is benchgate.
+var program testprogram.Run = func(args []string, stdout, stderr io.Writer) int {
+	return run(context.Background(), args, stdout, stderr)
+}
 
 // TestWrongUse: one line on standard error that says what is wrong, nothing on
 // standard output, status 2.
@@ -45,23 +52,7 @@ func TestWrongUse(t *testing.T) {
 		{"compare " + dir + " " + dir + " -base HEAD", "-base"},
 		{"compare " + dir + " " + dir + " -json /nowhere/r.json", "/nowhere: no such file"},
 	} {
-		var stdout, stderr bytes.Buffer
-		status := run(t.Context(), strings.Fields(c.args), &stdout, &stderr)
-		if status != 2 {
-			t.Errorf("benchgate %s: status %d, want 2", c.args, status)
-		}
-		if stdout.Len() > 0 {
-			t.Errorf("benchgate %s prints %q", c.args, stdout.String())
-		}
-		message := stderr.String()
-		if strings.Count(message, "\n") != 1 || !strings.HasSuffix(message, "\n") {
-			t.Errorf("benchgate %s: not one line: %q", c.args, message)
-		}
-		for part := range strings.SplitSeq(c.want, "|") {
-			if !strings.Contains(message, part) {
-				t.Errorf("benchgate %s: %q does not tell of %q", c.args, message, part)
-			}
-		}
+		program.WrongUse(t, c.args, c.want)
 	}
 }
 
@@ -70,12 +61,6 @@ func TestHelp(t *testing.T) {
 		"-h":         "-markdown",
 		"compare -h": "OLD NEW",
 	} {
-		var stdout, stderr bytes.Buffer
-		if status := run(t.Context(), strings.Fields(args), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
-			t.Errorf("benchgate %s: status %d, errors %q", args, status, stderr.String())
-		}
-		if !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "Usage") {
-			t.Errorf("benchgate %s does not tell of %q:\n%s", args, want, stdout.String())
-		}
+		program.Help(t, args, want)
 	}
 }

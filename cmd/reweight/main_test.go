@@ -3,12 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/cli"
@@ -40,6 +38,9 @@ func write(t *testing.T, tensors []rollout.Tensor) string {
 	must.Do(rollout.Write(path, tensors, nil))
 	return path
 }
+
+// program is reweight.
+var program testprogram.Run = run
 
 // TestWrongUse: one line on standard error that says what is wrong, nothing on
 // standard output, status 2.
@@ -182,23 +183,7 @@ func TestWrongUse(t *testing.T) {
 		{"convert -group-size 7 " + good + " " + dir + "/x.safetensors", good + ": 32 trajectories, want a multiple of the group size, 7"},
 		{"convert -action-tags x " + good + " " + dir + "/x.safetensors", "-action-tags"},
 	} {
-		var stdout, stderr bytes.Buffer
-		status := run(strings.FieldsFunc(c.args, func(r rune) bool { return r == ' ' }), &stdout, &stderr)
-		if status != 2 {
-			t.Errorf("reweight %s: status %d, want 2", c.args, status)
-		}
-		if stdout.Len() > 0 {
-			t.Errorf("reweight %s prints %q", c.args, stdout.String())
-		}
-		message := stderr.String()
-		if strings.Count(message, "\n") != 1 || !strings.HasSuffix(message, "\n") {
-			t.Errorf("reweight %s: not one line: %q", c.args, message)
-		}
-		for part := range strings.SplitSeq(c.want, "|") {
-			if !strings.Contains(message, part) {
-				t.Errorf("reweight %s: %q does not tell of %q", c.args, message, part)
-			}
-		}
+		program.WrongUse(t, c.args, c.want)
 	}
 }
 
@@ -210,40 +195,14 @@ func TestHelp(t *testing.T) {
 		"-alpha 0 --h": "reweight convert [flags] IN... OUT",
 		"score -h":     "reweight score merge",
 	} {
-		var stdout, stderr bytes.Buffer
-		if status := run(strings.Fields(args), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
-			t.Errorf("reweight %s: status %d, errors %q", args, status, stderr.String())
-		}
-		if !strings.Contains(stdout.String(), want) || !strings.Contains(stdout.String(), "Usage") {
-			t.Errorf("reweight %s does not tell of %q:\n%s", args, want, stdout.String())
-		}
+		program.Help(t, args, want)
 	}
-}
-
-// A fullDisk takes so many bytes and no more.
-type fullDisk int
-
-func (d *fullDisk) Write(b []byte) (int, error) {
-	n := min(len(b), int(*d))
-	*d -= fullDisk(n)
-	if n < len(b) {
-		return n, errors.New("no space left on device")
-	}
-	return n, nil
 }
 
 func TestOutputCannotBeWritten(t *testing.T) {
 	good := write(t, embedded(t))
-	for _, args := range [][]string{{good}, {good, "-format", "json"}, {"-h"}, {"convert", "-h"}} {
-		for _, space := range []fullDisk{0, 30} {
-			var stderr bytes.Buffer
-			if status := run(args, &space, &stderr); status != 2 {
-				t.Errorf("reweight %v: status %d, want 2", args, status)
-			}
-			if m := stderr.String(); strings.Count(m, "\n") != 1 || !strings.Contains(m, "no space left on device") {
-				t.Errorf("reweight %v: %q", args, m)
-			}
-		}
+	for _, args := range [][]string{{good}, {good, "-format", "json"}, {"-h"}, {"convert", "-h"}, {"show", frozenLakeCopy(t)}} {
+		program.CannotWrite(t, args...)
 	}
 }
 

@@ -1,5 +1,6 @@
 // Package testprogram lets the test of a program start the program as a process of its
-// own: the test binary is the program if the environment says so.
+// own: the test binary is the program if the environment says so. It also has what all
+// programs must do with wrong arguments, for help and on a full disk.
 package testprogram
 
 import (
