@@ -190,7 +190,7 @@ func (b *Batch) Validate() error {
 			if err := l.check(a.Field, T); err != nil {
 				return err
 			}
-			if err := checkIDs("TokenIDs", b.TokenIDs, l.Vocab); err != nil {
+			if err := checkIDs("TokenIDs", b.TokenIDs, 0, l.Vocab); err != nil {
 				return err
 			}
 			continue

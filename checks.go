@@ -300,10 +300,10 @@ func checkRanges(name string, n, size int, offsets []int32) error {
 	return nil
 }
 
-// checkIDs wants every id to be in the vocabulary.
-func checkIDs(arg string, ids []int32, vocab int) error {
+// checkIDs wants every id to be in the vocabulary, or -1 if that is the lowest.
+func checkIDs(arg string, ids []int32, lowest, vocab int) error {
 	for r, id := range ids {
-		if id < 0 || int(id) >= vocab {
+		if int(id) < lowest || int(id) >= vocab {
 			return badElement(arg, r, problem.ID, id, vocab-1, vocab)
 		}
 	}

@@ -103,7 +103,7 @@ func TestGPUFloat64(t *testing.T) {
 		gradient := []float32{float32(r.NormFloat64())}
 		dst := rows
 		dst.Ptr = upload(g, make([]float32, n))
-		g.must(ws.RowGradient(dst, rows, ids, out+4, out, upload(g, gradient), 0, opt))
+		g.must(ws.RowGradient(dst, rows, ids, gpu.RowGradientInput{Logprobs: out + 4, Entropy: out, Grad: upload(g, gradient)}, opt))
 		g.must(ws.Check())
 		if l == l {
 			g.must(gpu.Download(dev, got[:3], exact, 0))

@@ -23,6 +23,7 @@ type RowGradientInput struct {
 	Entropy     []float32 // H, of the same; not read if EntropyBonus is 0 and GradEntropy nil
 	Grad        []float32 // g = dL/dl, as Loss returns it
 	GradEntropy []float32 // dL/dH, for a loss that has H in it by another way than EntropyBonus; nil for zeros
+	LSE         []float32 // logsumexp of z; nil to have it from the chosen logit and Logprobs
 }
 
 // RowGradient writes the gradient of the loss with respect to each logit. With z = x / tau,
@@ -40,10 +41,17 @@ type RowGradientInput struct {
 // exactly 0; if it is the chosen one, it gets g / tau, which is the formula at
 // p_y = 0. A row whose log-probability is NaN gets NaN.
 //
+// LSE is for logits that have been computed a second time, or that are some columns of the
+// rows. Without it the last bit of the chosen logit moves all elements of its row. With it
+// p_v is exp(z_v - LSE), the chosen logit is not read, and an id may be -1: the row's id is
+// that of another column. Logprobs and Entropy are those of the whole row. TokenStats gives
+// this LSE where its Temperature is 1. A row whose LSE is not finite gets NaN.
+//
 // Before it is rounded to dst's format, an element is at most
 // (5e-6 |g| + 4.2e-5 |c|) / Temperature from the exact one, for every row
 // of a Vocab of at most 160,000. docs/accuracy.md derives this, and has the formula
-// for any Vocab.
+// for any Vocab. The rounding of an LSE that is given comes to it: 6e-8 |LSE| of an
+// element but the chosen one, and as much of c p_v.
 func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, of RowGradientInput, opt RowGradientOptions) error {
 	isa, err := ws.ISA.resolve()
 	rows := logits.Rows()
@@ -62,8 +70,17 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, of RowGradient
 	if err := cmp.Or(
 		checkFinite64("EntropyBonus", opt.EntropyBonus),
 		checkLens(rows, "row", length{"ids", len(ids)}, length{"Logprobs", len(of.Logprobs)}, length{"Grad", len(of.Grad)}),
-		checkIDs("ids", ids, logits.Vocab),
 	); err != nil {
+		return err
+	}
+	lowest := 0
+	if of.LSE != nil {
+		lowest = -1
+		if err := checkLen("LSE", len(of.LSE), rows, "row"); err != nil {
+			return err
+		}
+	}
+	if err := checkIDs("ids", ids, lowest, logits.Vocab); err != nil {
 		return err
 	}
 	if of.GradEntropy != nil {
@@ -101,9 +118,11 @@ func (j *rowJob) gradientRow(r int) {
 		clear(dst.BF16)
 		return
 	}
-	id := int(j.ids[r])
-	xy, l := x.at(id), float64(j.of.Logprobs[r])
-	if l != l {
+	id, l, lse := int(j.ids[r]), float64(j.of.Logprobs[r]), math.NaN()
+	if j.of.LSE != nil {
+		lse = float64(j.of.LSE[r])
+	}
+	if l != l || j.of.LSE != nil && lse-lse != 0 {
 		dst.fill(float32(math.NaN()))
 		return
 	}
@@ -111,13 +130,15 @@ func (j *rowJob) gradientRow(r int) {
 	if bonus != 0 {
 		h = float64(j.of.Entropy[r])
 	}
-	t := j.gradientTerms(x, xy, l, g, h, bonus)
+	t := j.gradientTerms(x, id, l, lse, g, h, bonus)
 	if t.scale == 0 {
-		j.gradientRowSlow(dst, x, g, h, bonus)
+		j.gradientRowSlow(dst, x, lse, g, h, bonus)
 	} else {
 		j.isa.rowGradient(dst, x, &t.others)
 	}
-	dst.set(id, float32(t.own/j.tau))
+	if id >= 0 {
+		dst.set(id, float32(t.own/j.tau))
+	}
 }
 
 // gradientTerms are what a row's gradient is made of.
@@ -128,21 +149,24 @@ type gradientTerms struct {
 	others gradConsts
 }
 
-// gradientTerms returns what the gradient of the row x is made of. xy is its chosen
-// element, l the log-probability of that, h the row's entropy, and bonus the c of
+// gradientTerms returns what the gradient of the row x is made of. l is the log-probability of
+// its id, lse its logsumexp or NaN if that is not given, h its entropy, and bonus the c of
 // RowGradient.
-func (j *rowJob) gradientTerms(x Logits, xy float32, l, g, h, bonus float64) (t gradientTerms) {
+func (j *rowJob) gradientTerms(x Logits, id int, l, lse, g, h, bonus float64) (t gradientTerms) {
 	q := &t.others
 	q.k = log2E32
 	if j.tau != 1 {
 		q.k, q.kLo = splitScale(j.tau)
 	}
 	k := float64(q.k) + float64(q.kLo)
-	if l > farLogprob {
-		t.lse2 = float64(float64(xy)*k) - float64(l*log2E)
-	} else {
+	switch {
+	case lse == lse: // as a logit of that value with the log-probability 0 would give it
+		t.lse2 = float64(float64(lse*j.tau) * k)
+	case l > farLogprob:
+		t.lse2 = float64(float64(x.at(id))*k) - float64(l*log2E)
+	default:
 		s := sumRow(j.isa, x, j.tau, wantSum)
-		l = s.logprob(xy, j.tau)
+		l = s.logprob(x.at(id), j.tau)
 		t.lse2 = float64(s.ref*k) + float64(s.logS*log2E)
 	}
 	py := exp64(l)
@@ -164,8 +188,11 @@ func (j *rowJob) gradientTerms(x Logits, xy float32, l, g, h, bonus float64) (t 
 }
 
 // gradientRowSlow does rows too large for log2 units in float32.
-func (j *rowJob) gradientRowSlow(dst, x Logits, g, h, bonus float64) {
-	s := sumRowSlow(x, j.tau)
+func (j *rowJob) gradientRowSlow(dst, x Logits, lse, g, h, bonus float64) {
+	s := rowSums{logS: lse}
+	if lse != lse {
+		s = sumRowSlow(x, j.tau)
+	}
 	for v := range x.Vocab {
 		l := (float64(x.at(v))-s.ref)/j.tau - s.logS
 		d := 0.0

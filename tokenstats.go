@@ -78,7 +78,7 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 		}
 	}
 	if dst.Logprob != nil {
-		if err := cmp.Or(checkLen("ids", len(ids), rows, "row"), checkIDs("ids", ids, logits.Vocab)); err != nil {
+		if err := cmp.Or(checkLen("ids", len(ids), rows, "row"), checkIDs("ids", ids, 0, logits.Vocab)); err != nil {
 			return err
 		}
 	}

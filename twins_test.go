@@ -297,6 +297,6 @@ func RowSums(row Logits, tau float64) [4]float64 {
 // log-probability l, the gradient g and the entropy h.
 func GradientTerms(row Logits, id int32, l, h, g float32, opt RowGradientOptions) (own, lse2, scale float64) {
 	j := rowJob{isa: Portable, tau: opt.Temperature}
-	t := j.gradientTerms(row, row.at(int(id)), float64(l), float64(g), float64(h), opt.EntropyBonus)
+	t := j.gradientTerms(row, int(id), float64(l), math.NaN(), float64(g), float64(h), opt.EntropyBonus)
 	return t.own, t.lse2, t.scale
 }

@@ -44,7 +44,7 @@ var calls = []struct {
 	}},
 	{"RowGradient", func(ws *Workspace) error {
 		return eachRowKernel(reweight.DTypeBF16, func(logits Rows, temperature float64) error {
-			return ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, somewhere, somewhere, somewhere, 0, reweight.RowGradientOptions{Temperature: temperature})
+			return ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, RowGradientInput{Logprobs: somewhere, Entropy: somewhere, Grad: somewhere}, reweight.RowGradientOptions{Temperature: temperature})
 		})
 	}},
 	{"ReadMemory", func(ws *Workspace) error { return ws.ReadMemory(somewhere, 1<<20) }},
@@ -282,7 +282,7 @@ func TestTeams(t *testing.T) {
 		logits := Rows{Ptr: somewhere, DType: reweight.DTypeBF16, Rows: rows, Vocab: 10}
 		must.Do(ws.TokenStats(Stats{LSE: somewhere}, logits, IDs{}, reweight.DefaultTokenStats))
 		must.Do(ws.TokenStats(Stats{LogSumSqProbs: somewhere}, logits, IDs{}, reweight.DefaultTokenStats))
-		must.Do(ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, somewhere, 0, somewhere, 0, reweight.DefaultRowGradient))
+		must.Do(ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, RowGradientInput{Logprobs: somewhere, Grad: somewhere}, reweight.DefaultRowGradient))
 		for _, k := range rowKernels {
 			l, ok := drv.launched[k.name]
 			if ok && (l.threads != times*k.threads || l.shared != times*k.shared) {

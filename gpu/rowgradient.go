@@ -1,6 +1,8 @@
 package gpu
 
 import (
+	"cmp"
+
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
 )
@@ -12,22 +14,25 @@ type rowGradientParams struct {
 	dstStride, dstGap       int64 // bytes
 	logprobs, entropy, grad Ptr
 	gradEntropy             Ptr // 0 for zeros
+	lse                     Ptr // 0 to have it from the chosen element
 	bonus                   float64
 	rows                    rowsParams
 }
+
+// RowGradientInput has the arrays of reweight.RowGradientInput, each of float32 with one element
+// for each row in memory; 0 stands for nil.
+type RowGradientInput struct{ Logprobs, Entropy, Grad, GradEntropy, LSE Ptr }
 
 // RowGradient writes the gradient of the loss with respect to each logit, as
 // reweight.Workspace.RowGradient does. dst has the DType, which is float32 or bfloat16,
 // the Rows and the Vocab of logits. It is logits itself, with the same strides, or none of
 // its rows overlaps one of logits. Its Index and its Sequence are not used: those of
-// logits say which rows are read and written. logprobs, entropy, grad and gradEntropy are arrays of float32 with
-// one element for each row in memory. gradEntropy may be 0, which stands for zeros;
-// entropy is not used then if EntropyBonus is 0.
+// logits say which rows are read and written.
 //
 // A wrong shape, address or option is an error, and nothing is queued. An id that is not
-// in the vocabulary gives its row a gradient of NaN, an element of the index that is not
+// in the vocabulary, nor -1 where LSE is given, gives its row a gradient of NaN, an element of the index that is not
 // a row is passed over, and Check returns either.
-func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, grad, gradEntropy Ptr, opt reweight.RowGradientOptions) error {
+func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, of RowGradientInput, opt reweight.RowGradientOptions) error {
 	if err := logits.checkShape("logits"); err != nil {
 		return err
 	}
@@ -66,17 +71,16 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, g
 	if err := checkIDs(ids, &logits); err != nil {
 		return err
 	}
-	if err := checkPtr("logprobs", logprobs, 4); err != nil {
+	if err := cmp.Or(
+		checkPtr("Logprobs", of.Logprobs, 4),
+		checkPtr("Grad", of.Grad, 4),
+		checkAligned("GradEntropy", of.GradEntropy, 4),
+		checkAligned("LSE", of.LSE, 4),
+	); err != nil {
 		return err
 	}
-	if err := checkPtr("grad", grad, 4); err != nil {
-		return err
-	}
-	if err := checkAligned("gradEntropy", gradEntropy, 4); err != nil {
-		return err
-	}
-	if opt.EntropyBonus != 0 || gradEntropy != 0 {
-		if err := checkPtr("entropy", entropy, 4); err != nil {
+	if opt.EntropyBonus != 0 || of.GradEntropy != 0 {
+		if err := checkPtr("Entropy", of.Entropy, 4); err != nil {
 			return err
 		}
 	}
@@ -85,10 +89,11 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, logprobs, entropy, g
 		dst:         dst.Ptr,
 		dstStride:   int64(dst.stride()) * int64(dst.DType.Size()),
 		dstGap:      int64(dst.gap()) * int64(dst.DType.Size()),
-		logprobs:    logprobs,
-		entropy:     entropy,
-		grad:        grad,
-		gradEntropy: gradEntropy,
+		logprobs:    of.Logprobs,
+		entropy:     of.Entropy,
+		grad:        of.Grad,
+		gradEntropy: of.GradEntropy,
+		lse:         of.LSE,
 		bonus:       opt.EntropyBonus,
 		rows:        ws.rowsParams(&logits, ids, opt.Temperature),
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
@@ -18,6 +19,7 @@ type gradientCase struct {
 	*rowCase
 	logprobs, entropy, grad []float32
 	gradEntropy             []float32 // nil for zeros
+	lse                     []float32 // nil to have it from the chosen element
 	bonus                   float64
 	inPlace                 bool
 	dstPast, dstGap         int // of dst, if it is not in place
@@ -42,7 +44,22 @@ func (m *machine) newGradientCase(c *rowCase, bonus float64, r *rand.Rand) *grad
 			}
 		}
 	}
+	if r.IntN(3) == 0 {
+		g.giveLSE(r)
+	}
 	return g
+}
+
+// giveLSE gives the logsumexp of each row, and the ids of some are those of other columns then.
+func (g *gradientCase) giveLSE(r *rand.Rand) {
+	g.ids, g.lse = slices.Clone(g.ids), nil
+	for i, id := range g.ids {
+		chosen := float64(at(g.logits, i*g.logits.Vocab+int(id)))
+		g.lse = append(g.lse, float32(chosen/g.tau-float64(g.logprobs[i])))
+		if r.IntN(4) == 0 {
+			g.ids[i] = -1
+		}
+	}
 }
 
 // rowGradient compares the bits of RowGradient with those of the portable kernels.
@@ -51,7 +68,7 @@ func (m *machine) rowGradient(c *gradientCase) {
 	d, n, v := c.logits.DType(), c.logits.Rows(), c.logits.Vocab
 	opt := reweight.RowGradientOptions{Temperature: c.tau, EntropyBonus: c.bonus}
 	want := newLogits(d, n, v)
-	m.must(m.cpu.RowGradient(want, c.logits, c.ids, reweight.RowGradientInput{Logprobs: c.logprobs, Entropy: c.entropy, Grad: c.grad, GradEntropy: c.gradEntropy}, opt))
+	m.must(m.cpu.RowGradient(want, c.logits, c.ids, reweight.RowGradientInput{Logprobs: c.logprobs, Entropy: c.entropy, Grad: c.grad, GradEntropy: c.gradEntropy, LSE: c.lse}, opt))
 
 	logits, rows, ids := c.place(m)
 	dst, dstRows, gap := logits, rows, c.gap
@@ -67,7 +84,11 @@ func (m *machine) rowGradient(c *gradientCase) {
 	if c.bonus != 0 || c.gradEntropy != nil {
 		entropy = m.place(raw.Bytes(c.entropy), 4).Ptr
 	}
-	m.must(m.ws.RowGradient(dstRows, rows, ids, m.place(raw.Bytes(c.logprobs), 4).Ptr, entropy, m.place(raw.Bytes(c.grad), 8).Ptr, gradEntropy, opt))
+	of := gpu.RowGradientInput{Logprobs: m.place(raw.Bytes(c.logprobs), 4).Ptr, Entropy: entropy, Grad: m.place(raw.Bytes(c.grad), 8).Ptr, GradEntropy: gradEntropy}
+	if c.lse != nil {
+		of.LSE = m.place(raw.Bytes(c.lse), 4).Ptr
+	}
+	m.must(m.ws.RowGradient(dstRows, rows, ids, of, opt))
 	if err := m.ws.Check(); err != nil {
 		m.Fatalf("%v: %v", c, err)
 	}
@@ -156,6 +177,9 @@ func TestRowGradientInputs(t *testing.T) {
 				c.entropy[5], c.entropy[6] = nan, inf
 				c.bonus = bonus
 				m.rowGradient(c.placeAnyhow(r))
+				c.giveLSE(r)
+				c.lse[7], c.lse[8], c.lse[9], c.lse[10], c.lse[11] = nan, inf, -inf, 3e6, -3e6
+				m.rowGradient(c.placeAnyhow(r))
 			}
 		}
 	}
@@ -205,6 +229,7 @@ func TestRowGradientBad(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 16))
 	l := families[0].rows(reweight.DTypeF32, 30, 50, r)
 	c := m.newGradientCase(&rowCase{logits: l, ids: someIDs(l, r), tau: 1}, 0, r)
+	c.ids = someIDs(l, r) // none is -1
 	want := newLogits(reweight.DTypeF32, 30, 50)
 	m.must(m.cpu.RowGradient(want, l, c.ids, reweight.RowGradientInput{Logprobs: c.logprobs, Grad: c.grad}, reweight.DefaultRowGradient))
 	ids := append([]int32(nil), c.ids...)
@@ -214,7 +239,7 @@ func TestRowGradientBad(t *testing.T) {
 		c.grad[17] = []float32{0, 1}[bad&1] // even if the gradient is 0
 		_, rows, where := c.place(m)
 		logprobs, grad := m.place(raw.Bytes(c.logprobs), 0), m.place(raw.Bytes(c.grad), 0)
-		m.must(m.ws.RowGradient(rows, rows, where, logprobs.Ptr, 0, grad.Ptr, 0, reweight.DefaultRowGradient))
+		m.must(m.ws.RowGradient(rows, rows, where, gpu.RowGradientInput{Logprobs: logprobs.Ptr, Grad: grad.Ptr}, reweight.DefaultRowGradient))
 		var wrong *reweight.InputError
 		if err := m.ws.Check(); !errors.As(err, &wrong) || wrong.Error() != fmt.Sprintf("reweight: ids[17] is %d, want 0 to 49, for rows of 50 logits", bad) {
 			t.Errorf("id %d: %v", bad, err)
@@ -229,7 +254,7 @@ func TestRowGradientBad(t *testing.T) {
 	c.ids = ids
 	_, rows, where := c.place(m)
 	rows.Index = &gpu.Index{Ptr: m.place(raw.Bytes([]int64{30, -1}), 0).Ptr, N: 2}
-	m.must(m.ws.RowGradient(rows, rows, where, m.output(30).Ptr, 0, m.output(30).Ptr, 0, reweight.DefaultRowGradient))
+	m.must(m.ws.RowGradient(rows, rows, where, gpu.RowGradientInput{Logprobs: m.output(30).Ptr, Grad: m.output(30).Ptr}, reweight.DefaultRowGradient))
 	if err := m.ws.Check(); err == nil {
 		t.Error("no error for rows that are not there")
 	}

@@ -24,8 +24,9 @@ func TestRowErrors(t *testing.T) {
 	all, ids := gpu.Stats{LSE: p, Entropy: p, Logprob: p, LogSumSqProbs: p}, gpu.IDs{Ptr: p}
 	stats := func(l gpu.Rows) error { return m.ws.TokenStats(all, l, ids, reweight.DefaultTokenStats) }
 	gradient := func(d, l gpu.Rows) error {
-		return m.ws.RowGradient(d, l, ids, p, p, p, 0, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})
+		return m.ws.RowGradient(d, l, ids, gpu.RowGradientInput{Logprobs: p, Entropy: p, Grad: p}, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})
 	}
+	given := gpu.RowGradientInput{Logprobs: p, Entropy: p, Grad: p}
 	tau := func(x float64) error {
 		return m.ws.TokenStats(all, good, ids, reweight.TokenStatsOptions{Temperature: x})
 	}
@@ -71,13 +72,14 @@ func TestRowErrors(t *testing.T) {
 		"dst.Stride is 5, want at least 10, the logits of a row":                                                       gradient(rows(func(r *gpu.Rows) { r.Stride = 5 }), good),
 		"dst has 4 rows, each 4611686018427387904 logits after the one before: their addresses have more than 64 bits": gradient(rows(func(r *gpu.Rows) { r.Stride = math.MaxInt/2 + 1 }), good),
 		"dst is 0, want an address in device memory":                                                                   gradient(rows(func(r *gpu.Rows) { r.Ptr = 0 }), good),
-		"EntropyBonus is +Inf, want a finite number":                                                                   m.ws.RowGradient(good, good, ids, p, p, p, 0, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(1)}),
-		"Temperature is 0, want a positive, finite number ":                                                            m.ws.RowGradient(good, good, ids, p, p, p, 0, reweight.RowGradientOptions{}),
-		"logprobs is 0, want an address in device memory":                                                              m.ws.RowGradient(good, good, ids, 0, p, p, 0, reweight.DefaultRowGradient),
-		"grad is 0, want an address in device memory":                                                                  m.ws.RowGradient(good, good, ids, p, 0, 0, 0, reweight.DefaultRowGradient),
-		"entropy is 0, want an address in device memory":                                                               m.ws.RowGradient(good, good, ids, p, 0, p, 0, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1}),
-		"ids is 0, want an address in device memory ":                                                                  m.ws.RowGradient(good, good, gpu.IDs{}, p, p, p, 0, reweight.DefaultRowGradient),
-		"grad is 0x10000000001, want a multiple of 4, the size of its elements":                                        m.ws.RowGradient(good, good, ids, p, 0, p+1, 0, reweight.DefaultRowGradient),
+		"EntropyBonus is +Inf, want a finite number":                                                                   m.ws.RowGradient(good, good, ids, given, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(1)}),
+		"Temperature is 0, want a positive, finite number ":                                                            m.ws.RowGradient(good, good, ids, given, reweight.RowGradientOptions{}),
+		"Logprobs is 0, want an address in device memory":                                                              m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Entropy: p, Grad: p}, reweight.DefaultRowGradient),
+		"Grad is 0, want an address in device memory":                                                                  m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p}, reweight.DefaultRowGradient),
+		"Entropy is 0, want an address in device memory":                                                               m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p, Grad: p}, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1}),
+		"ids is 0, want an address in device memory ":                                                                  m.ws.RowGradient(good, good, gpu.IDs{}, given, reweight.DefaultRowGradient),
+		"Grad is 0x10000000001, want a multiple of 4, the size of its elements":                                        m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p, Grad: p + 1}, reweight.DefaultRowGradient),
+		"LSE is 0x10000000002, want a multiple of 4, the size of its elements":                                         m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p, Grad: p, LSE: p + 2}, reweight.DefaultRowGradient),
 		"src is 0x10000000008, want a multiple of 16, the size of its elements":                                        m.ws.ReadMemory(p+8, 16),
 		"dst is 0x10000000008, want a multiple of 16, the size of its elements":                                        m.ws.CopyMemory(p+8, p, 16),
 		"bytes is 24, want a multiple of 16":                                                                           m.ws.CopyMemory(p, p+64, 24),
@@ -93,7 +95,7 @@ func TestRowErrors(t *testing.T) {
 		if err := m.ws.TokenStats(gpu.Stats{}, none, gpu.IDs{}, reweight.DefaultTokenStats); err != nil {
 			t.Error(err)
 		}
-		if err := m.ws.RowGradient(none, none, gpu.IDs{}, 0, 0, 0, 0, reweight.DefaultRowGradient); err != nil {
+		if err := m.ws.RowGradient(none, none, gpu.IDs{}, gpu.RowGradientInput{}, reweight.DefaultRowGradient); err != nil {
 			t.Error(err)
 		}
 	}
@@ -130,7 +132,7 @@ func TestFarRows(t *testing.T) {
 		m.must(m.ws.TokenStats(gpu.Stats{LSE: far(out.Ptr, 4), Entropy: far(out.Ptr+4, 4), Logprob: far(out.Ptr+8, 4), LogSumSqProbs: far(out.Ptr+12, 4)}, rows, ids, reweight.DefaultTokenStats))
 		to := rows
 		to.Ptr = far(dst.Ptr, 4*stride)
-		m.must(m.ws.RowGradient(to, rows, ids, far(out.Ptr+8, 4), 0, far(m.place(raw.Bytes([]float32{2}), 0).Ptr, 4), 0, reweight.DefaultRowGradient))
+		m.must(m.ws.RowGradient(to, rows, ids, gpu.RowGradientInput{Logprobs: far(out.Ptr+8, 4), Grad: far(m.place(raw.Bytes([]float32{2}), 0).Ptr, 4)}, reweight.DefaultRowGradient))
 		m.must(m.ws.Check())
 		got := floatsOf(m.read("stats", out))
 		if got[0] != want.LSE[0] || got[1] != want.Entropy[0] || got[2] != want.Logprob[0] || got[3] != want.LogSumSqProbs[0] {

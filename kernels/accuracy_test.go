@@ -95,6 +95,20 @@ func checkRow(t *testing.T, name string, x []float32, id int32, tau float64) (sh
 		for i, want := range gradient {
 			check(isa, searchGradient, dst[i], want, bound)
 		}
+		// The same with the logsumexp, from a row whose chosen logit has another last bit.
+		total := float32(float64(x[id])/tau - logprob[0])
+		off := math.Abs(float64(total)) * unit32 // by its rounding
+		if !(off < 1e-3) || h[0] != h[0] {       // beyond that errors do not just add
+			continue
+		}
+		bound = shiftedGradientBound(off, n, tau, float64(float32(g)), bonus)
+		of := reweight.RowGradientInput{Logprobs: p[:], Entropy: h[:], Grad: []float32{g}, LSE: []float32{total}}
+		moved := reweight.Logits{Vocab: n, F32: slices.Clone(x)}
+		moved.F32[id] = math.Nextafter32(x[id], 0)
+		must.Do(ws.RowGradient(moved, moved, ids, of, reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}))
+		for i, want := range gradient {
+			check(isa, searchGradient, moved.F32[i], want, bound)
+		}
 	}
 	return shares
 }

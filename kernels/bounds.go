@@ -58,15 +58,23 @@ func float64Bound(vocab int) float64 { return 3e-10 + float64(vocab)*0x1p-44 }
 // gradientBound bounds the error of RowGradient where the loss has the gradient
 // g with respect to the row's log-probability (step 8).
 func gradientBound(vocab int, tau, g, bonus float64) float64 {
+	// The log-probability that RowGradient is given is that of TokenStats, above -64,
+	// in float32. Its error shifts log p of every element. The distance from the id
+	// to an element of probability p is at most |log p| + 64.
+	gap := scaleGap
+	if tau != 1 {
+		gap = 0
+	}
+	return shiftedGradientBound(logSumBound(vocab, tau)+0x1p-19+64*gap, vocab, tau, g, bonus)
+}
+
+// shiftedGradientBound is the same where log p of every element is off by at most logprob.
+func shiftedGradientBound(logprob float64, vocab int, tau, g, bonus float64) float64 {
 	l := math.Log(float64(vocab))
 	gap, rounding, shift := scaleGap, unit32, 0.0 // of y, as in step 1
 	if tau != 1 {
 		gap, rounding, shift = 0, 2*unit32+0x1p-28, shiftGap
 	}
-	// The log-probability that RowGradient is given is that of TokenStats, above -64,
-	// in float32. Its error shifts log p of every element. The distance from the id
-	// to an element of probability p is at most |log p| + 64.
-	logprob := logSumBound(vocab, tau) + 0x1p-19 + 64*gap
 	y := gap + rounding // error for each nat of |log p|
 	const (
 		pLogP  = 0.368 // largest p |log p|

@@ -348,10 +348,17 @@ typedef struct reweight_row_gradient_options {
  * grad_entropy is dL/dH of each row; NULL stands for zeros. entropy is read only where c
  * is not 0, and may be NULL if entropy_bonus is 0 and grad_entropy is NULL. All are
  * [rows]. A row with g = 0 and c = 0 is not read and gets 0. A logit of -inf gets 0; if it
- * is the chosen one, g / temperature. A row whose log-probability is NaN gets NaN. */
+ * is the chosen one, g / temperature. A row whose log-probability is NaN gets NaN.
+ *
+ * lse is the logsumexp of z of each row, or NULL to have it from the chosen logit and
+ * logprobs. It is for logits that have been computed a second time, whose last bits may
+ * differ, or that are some columns of the rows: p_v is exp(z_v - lse), the chosen logit is
+ * not read, and an id may be -1, which is that of another column. logprobs and entropy are
+ * those of the whole row. reweight_token_stats gives this lse where its temperature is 1. A
+ * row whose lse is not finite gets NaN. */
 REWEIGHT_API int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst, const reweight_rows *logits,
                                        const reweight_ids *ids, const float *logprobs, const float *entropy,
-                                       const float *grad, const float *grad_entropy,
+                                       const float *grad, const float *grad_entropy, const float *lse,
                                        const reweight_row_gradient_options *options, reweight_error *error);
 
 /* ---- Batches of rollouts ---- */

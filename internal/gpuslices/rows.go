@@ -24,10 +24,19 @@ func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []in
 func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
 	m := r.memory.begin()
 	d, x, y := m.logits(dst, true), m.logits(logits, false), in(m, ids)
-	l, h, g, gh := in(m, of.Logprobs), optionalIn(m, of.Entropy), in(m, of.Grad), optionalIn(m, of.GradEntropy)
+	arrays := m.gradientInput(of)
 	return r.run(func() error {
-		return r.ws.RowGradient(m.rows(d, dst), m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt)
+		return r.ws.RowGradient(m.rows(d, dst), m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, arrays(), opt)
 	})
+}
+
+// gradientInput names the arrays of a call of RowGradient, and returns what gives their addresses.
+func (m *memory) gradientInput(of reweight.RowGradientInput) func() gpu.RowGradientInput {
+	l, h, g := in(m, of.Logprobs), optionalIn(m, of.Entropy), in(m, of.Grad)
+	gh, lse := optionalIn(m, of.GradEntropy), optionalIn(m, of.LSE)
+	return func() gpu.RowGradientInput {
+		return gpu.RowGradientInput{Logprobs: m.ptr(l), Entropy: m.ptr(h), Grad: m.ptr(g), GradEntropy: m.ptr(gh), LSE: m.ptr(lse)}
+	}
 }
 
 // logits names rows of logits.

@@ -44,9 +44,9 @@ func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits,
 	m := r.memory.begin()
 	to, from, gap := v.SpreadBoth(dst, logits)
 	d, x, i, y := out(m, to), in(m, from), optionalIn(m, v.Index), idsOf(v, m, ids)
-	l, h, g, gh := in(m, of.Logprobs), optionalIn(m, of.Entropy), in(m, of.Grad), optionalIn(m, of.GradEntropy)
+	arrays := m.gradientInput(of)
 	err := r.run(func() error {
-		return r.ws.RowGradient(rowsOf(v, m, d, i, dst, gap), rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, m.ptr(l), m.ptr(h), m.ptr(g), m.ptr(gh), opt)
+		return r.ws.RowGradient(rowsOf(v, m, d, i, dst, gap), rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, arrays(), opt)
 	})
 	if err != nil {
 		return err

@@ -29,7 +29,9 @@ func (d *onDevice) RowGradient(dst, logits reweight.Logits, ids []int32, of rewe
 	} else {
 		y = rows(d, dst, true)
 	}
-	return d.finish(d.ws.RowGradient(y, x, gpu.IDs{Ptr: in(d, ids)}, in(d, of.Logprobs), in(d, of.Entropy), in(d, of.Grad), in(d, of.GradEntropy), opt))
+	arrays := gpu.RowGradientInput{Logprobs: in(d, of.Logprobs), Entropy: in(d, of.Entropy), Grad: in(d, of.Grad),
+		GradEntropy: in(d, of.GradEntropy), LSE: in(d, of.LSE)}
+	return d.finish(d.ws.RowGradient(y, x, gpu.IDs{Ptr: in(d, ids)}, arrays, opt))
 }
 
 func (d *onDevice) MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet, shift float64) (reweight.Moments, error) {

@@ -217,5 +217,5 @@ func (st step) queue(ws *gpu.Workspace, in *gpuSteps, b *gpu.Batch, grad, weight
 	if err := ws.Loss(grad, result, weights, b, opt.Loss); err != nil {
 		return err
 	}
-	return ws.RowGradient(in.gradient, in.current, in.ids, b.Logprobs, 0, grad, 0, reweight.DefaultRowGradient)
+	return ws.RowGradient(in.gradient, in.current, in.ids, gpu.RowGradientInput{Logprobs: b.Logprobs, Grad: grad}, reweight.DefaultRowGradient)
 }

@@ -38,6 +38,12 @@ func CheckErrors(t *testing.T, callers ...Caller) {
 			return c.TokenStats(dst, l, ids, reweight.TokenStatsOptions{Temperature: tau})
 		}
 	}
+	withLSE := func(ids []int32, lse []float32) func(Caller) error {
+		return func(c Caller) error {
+			of := reweight.RowGradientInput{Logprobs: f[:2], Grad: f[:2], LSE: lse}
+			return c.RowGradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, of, reweight.DefaultRowGradient)
+		}
+	}
 	gradient := func(dst, l L, ids []int32, lp, h, g, gh []float32, opt reweight.RowGradientOptions) func(Caller) error {
 		return func(c Caller) error {
 			return c.RowGradient(dst, l, ids, reweight.RowGradientInput{Logprobs: lp, Entropy: h, Grad: g, GradEntropy: gh}, opt)
@@ -90,6 +96,9 @@ func CheckErrors(t *testing.T, callers ...Caller) {
 		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], nil, reweight.RowGradientOptions{Temperature: -1}),
 		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], nil, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(-1)}),
 		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, []int32{0, 4}, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient),
+		gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, []int32{0, -1}, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient),
+		withLSE([]int32{-1, -2}, f[:2]),
+		withLSE([]int32{4, -1}, f[:2]),
 
 		func(c Caller) error { _, err := c.MaskedMoments(f[:4], roles, 1, math.Inf(1)); return err },
 		func(c Caller) error { _, err := c.MaskedMoments(f[:4], wrongRoles, 1, 0); return err },

@@ -227,6 +227,19 @@ var trialsOnRows = []Trial{
 			}
 		}
 		of := reweight.RowGradientInput{Logprobs: logprobs, Entropy: entropy, Grad: grad, GradEntropy: gradEntropy}
+		if d.IntN(3) == 0 {
+			of.LSE = d.output(rows)
+			for r, id := range ids {
+				of.LSE[r] = one(d, float32(d.NormFloat64()), d.value(d.Rand))
+				if id >= 0 && int(id) < logits.Vocab {
+					chosen := floats(rowOf(logits, r))[id]
+					of.LSE[r] = one(d, chosen/float32(opt.Temperature)-logprobs[r], chosen, of.LSE[r])
+				}
+				if d.IntN(4) == 0 {
+					ids[r] = -1 // of another column
+				}
+			}
+		}
 		if v := d.view(rows); d.IntN(2) == 0 {
 			err := v.rowGradient(c, dst, logits, ids, of, opt)
 			return Outcome{err, floats(dst)}

@@ -166,7 +166,8 @@ func (v *View) rowGradient(c Caller, dst, logits reweight.Logits, ids []int32, o
 	}
 	was := bytes.Clone(raw.Logits(dst))
 	err := v.each(logits.Rows(), func(r int) error {
-		one := reweight.RowGradientInput{Logprobs: elementOf(of.Logprobs, r), Entropy: elementOf(of.Entropy, r), Grad: elementOf(of.Grad, r), GradEntropy: elementOf(of.GradEntropy, r)}
+		one := reweight.RowGradientInput{Logprobs: elementOf(of.Logprobs, r), Entropy: elementOf(of.Entropy, r), Grad: elementOf(of.Grad, r),
+			GradEntropy: elementOf(of.GradEntropy, r), LSE: elementOf(of.LSE, r)}
 		return c.RowGradient(rowOf(dst, r), rowOf(logits, r), elementOf(ids, r), one, opt)
 	})
 	if err != nil {

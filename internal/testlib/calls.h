@@ -59,8 +59,8 @@ static inline int call_token_stats(const library *l, reweight_workspace ws, rewe
 static inline int call_row_gradient(const library *l, reweight_workspace ws, reweight_rows dst,
                                     reweight_rows logits, reweight_ids ids, const float *logprobs,
                                     const float *entropy, const float *grad, const float *grad_entropy,
-                                    reweight_row_gradient_options opt, reweight_error *e) {
-	return l->row_gradient(&ws, &dst, &logits, &ids, logprobs, entropy, grad, grad_entropy, &opt, e);
+                                    const float *lse, reweight_row_gradient_options opt, reweight_error *e) {
+	return l->row_gradient(&ws, &dst, &logits, &ids, logprobs, entropy, grad, grad_entropy, lse, &opt, e);
 }
 
 static inline int call_actfocus(const library *l, reweight_workspace ws, reweight_actfocus_result *result,

@@ -62,6 +62,6 @@ func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, of reweig
 // rowGradient calls the library on any view of rows.
 func (r *Runner) rowGradient(dst, logits view, ids rowIDs, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
 	options := C.reweight_row_gradient_options{temperature: C.double(opt.Temperature), entropy_bonus: C.double(opt.EntropyBonus)}
-	code := C.call_row_gradient(r.functions, r.workspace(), dst.c(), logits.c(), ids.c(), floats(of.Logprobs), floats(of.Entropy), floats(of.Grad), floats(of.GradEntropy), options, r.errorOf())
+	code := C.call_row_gradient(r.functions, r.workspace(), dst.c(), logits.c(), ids.c(), floats(of.Logprobs), floats(of.Entropy), floats(of.Grad), floats(of.GradEntropy), floats(of.LSE), options, r.errorOf())
 	return r.result(code, false)
 }

@@ -74,7 +74,7 @@ int main(void) {
 
 	/* In place: the logits become the gradient. */
 	reweight_row_gradient_options backward = REWEIGHT_DEFAULT_ROW_GRADIENT;
-	check(reweight_row_gradient(&ws, &rows, &rows, &chosen, logprobs, entropy, grad, NULL, &backward, &error), &error);
+	check(reweight_row_gradient(&ws, &rows, &rows, &chosen, logprobs, entropy, grad, NULL, NULL, &backward, &error), &error);
 
 	printf("loss %.6f over %d tokens\n", loss.loss, (int)loss.tokens);
 	printf("token  logprob  entropy  weight  advantage  dL/dlogprob  dL/dlogit of the id\n");

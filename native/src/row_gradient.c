@@ -11,7 +11,7 @@ typedef struct gradient_call {
 	int32_t isa;
 	const reweight_rows *dst, *logits;
 	const reweight_ids *ids;
-	const float *logprobs, *entropy, *grad, *grad_entropy;
+	const float *logprobs, *entropy, *grad, *grad_entropy, *lse;
 	double tau, bonus;
 } gradient_call;
 
@@ -22,19 +22,23 @@ typedef struct gradient_terms {
 	grad_consts others;
 } gradient_terms;
 
-/* Returns what the gradient of the row x is made of. xy is its chosen element, l the
- * log-probability of that, h the row's entropy, g = dL/dl and c the weight of the entropy. */
-static gradient_terms terms_of(int32_t isa, const row *x, double tau, float xy, double l, double h, double g, double c) {
+/* Returns what the gradient of the row x is made of. l is the log-probability of its id, lse
+ * its logsumexp or NaN if that is not given, h its entropy, g = dL/dl and c the weight of the
+ * entropy. */
+static gradient_terms terms_of(int32_t isa, const row *x, double tau, int64_t id, double l, double lse, double h, double g,
+                               double c) {
 	gradient_terms t = {0, 0, {LOG2E_32, 0, 0, 0, 0}};
 	grad_consts *q = &t.others;
 	if (tau != 1) q->k = rw_split_scale(tau, &q->k_lo);
 	double k = (double)q->k + (double)q->k_lo;
 	double lse2; /* the row's logsumexp in log2 units: log2 p_v = x_v k - lse2 */
-	if (l > FAR_LOGPROB) {
-		lse2 = (double)xy * k - l * LOG2E;
+	if (lse == lse) {
+		lse2 = lse * tau * k; /* as a logit of that value with the log-probability 0 would give it */
+	} else if (l > FAR_LOGPROB) {
+		lse2 = (double)rw_at(x, id) * k - l * LOG2E;
 	} else {
 		row_sums s = rw_sum_row(isa, x, tau, WANT_SUM);
-		l = rw_logprob(&s, xy, tau);
+		l = rw_logprob(&s, rw_at(x, id), tau);
 		lse2 = s.ref * k + s.log_s * LOG2E;
 	}
 	double py = exp64(l);
@@ -51,8 +55,9 @@ static gradient_terms terms_of(int32_t isa, const row *x, double tau, float xy, 
 }
 
 /* Does rows too large for log2 units in float32. */
-static void gradient_row_slow(const row *dst, const row *x, double tau, double h, double g, double c) {
-	row_sums s = rw_sum_row_slow(x, tau);
+static void gradient_row_slow(const row *dst, const row *x, double tau, double lse, double h, double g, double c) {
+	row_sums s = {.log_s = lse};
+	if (lse != lse) s = rw_sum_row_slow(x, tau);
 	for (int64_t v = 0; v < x->n; v++) {
 		double l = ((double)rw_at(x, v) - s.ref) / tau - s.log_s, d = 0;
 		double p = exp64(l);
@@ -83,20 +88,19 @@ static void gradient_row(const void *call, int64_t r) {
 		return;
 	}
 	int64_t id = rw_id(k->ids, r);
-	float xy = rw_at(&x, id);
-	double l = (double)load_float(k->logprobs + r);
-	if (l != l) {
+	double l = (double)load_float(k->logprobs + r), lse = k->lse ? (double)load_float(k->lse + r) : (double)NAN_32;
+	if (l != l || (k->lse && lse - lse != 0)) {
 		for (int64_t v = 0; v < dst.n; v++) rw_set(&dst, v, NAN_32);
 		return;
 	}
 	if (c != 0) h = (double)load_float(k->entropy + r);
-	gradient_terms t = terms_of(k->isa, &x, k->tau, xy, l, h, g, c);
+	gradient_terms t = terms_of(k->isa, &x, k->tau, id, l, lse, h, g, c);
 	if (t.scale == 0) {
-		gradient_row_slow(&dst, &x, k->tau, h, g, c);
+		gradient_row_slow(&dst, &x, k->tau, lse, h, g, c);
 	} else {
 		rw_row_gradient(k->isa, &dst, &x, &t.others);
 	}
-	rw_set(&dst, id, (float)(t.own / k->tau));
+	if (id >= 0) rw_set(&dst, id, (float)(t.own / k->tau));
 }
 
 /* Wants dst to be rows like the logits, in memory of their own or in the same places. */
@@ -117,8 +121,8 @@ static int check_dst(const reweight_rows *dst, const reweight_rows *logits, rewe
 
 int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst, const reweight_rows *logits,
                           const reweight_ids *ids, const float *logprobs, const float *entropy, const float *grad,
-                          const float *grad_entropy, const reweight_row_gradient_options *options,
-                          reweight_error *error) {
+                          const float *grad_entropy, const float *lse,
+                          const reweight_row_gradient_options *options, reweight_error *error) {
 	USUAL_ARITHMETIC;
 	int32_t isa;
 	int bad = rw_resolve(ws, &isa, error);
@@ -132,11 +136,11 @@ int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst
 	bad = rw_check_row_array(REWEIGHT_ARG_IDS, ids ? ids->data : NULL, rows, error);
 	if (!bad) bad = rw_check_row_array(REWEIGHT_ARG_LOGPROBS, logprobs, rows, error);
 	if (!bad) bad = rw_check_row_array(REWEIGHT_ARG_GRAD, grad, rows, error);
-	if (!bad) bad = rw_check_ids(ids, rows, logits->vocab, error);
+	if (!bad) bad = rw_check_ids(ids, rows, lse ? -1 : 0, logits->vocab, error);
 	if (!bad && (bonus != 0 || grad_entropy)) bad = rw_check_row_array(REWEIGHT_ARG_ENTROPY, entropy, rows, error);
 	if (!bad) bad = rw_check_temperature(options->temperature, error);
 	if (bad) return bad;
-	gradient_call c = {isa, dst, logits, ids, logprobs, entropy, grad, grad_entropy, options->temperature, bonus};
+	gradient_call c = {isa, dst, logits, ids, logprobs, entropy, grad, grad_entropy, lse, options->temperature, bonus};
 	rw_run_rows(ws, rows, logits->vocab, gradient_row, &c);
 	return REWEIGHT_OK;
 }

@@ -119,12 +119,12 @@ int rw_check_row_array(int32_t argument, const void *array, int64_t rows, reweig
 	return REWEIGHT_OK;
 }
 
-int rw_check_ids(const reweight_ids *ids, int64_t rows, int64_t vocab, reweight_error *error) {
+int rw_check_ids(const reweight_ids *ids, int64_t rows, int64_t lowest, int64_t vocab, reweight_error *error) {
 	int bad = rw_check_row_array(REWEIGHT_ARG_IDS, ids == NULL ? NULL : ids->data, rows, error);
 	if (bad) return bad;
 	for (int64_t r = 0; r < rows; r++) {
 		int64_t id = rw_id(ids, r);
-		if (id < 0 || id >= vocab)
+		if (id < lowest || id >= vocab)
 			return BAD(error, ID, REWEIGHT_ARG_IDS, r, id, vocab - 1, vocab);
 	}
 	return REWEIGHT_OK;

@@ -55,6 +55,7 @@ class Backend(Protocol):
         entropy: int,
         grad: int,
         grad_entropy: int,
+        lse: int,
         options: RowGradientOptions,
         workers: int,
         apart: Optional[Apart] = None,

@@ -216,12 +216,13 @@ class CUDA:
         entropy: int,
         grad: int,
         grad_entropy: int,
+        lse: int,
         options: RowGradientOptions,
         workers: int,
         apart: Optional[Apart] = None,
     ) -> None:
         _library.cpu().row_gradient(
-            _no_rows(dst), _no_rows(logits), ids, logprobs, entropy, grad, grad_entropy, options, 1
+            _no_rows(dst), _no_rows(logits), ids, logprobs, entropy, grad, grad_entropy, lse, options, 1
         )
         if logits.rows == 0:
             return
@@ -233,6 +234,7 @@ class CUDA:
             entropy=entropy,
             grad=grad,
             grad_entropy=grad_entropy,
+            lse=lse,
             bonus=options.entropy_bonus,
             rows=self._rows(logits, ids, options.temperature, apart),
         )

@@ -810,7 +810,7 @@ DEFAULT_GDPO = GDPOOptions(1e-06, 1, None)
 FUNCTIONS: Dict[str, List[Any]] = {
     "token_stats": [POINTER(Stats), POINTER(Rows), POINTER(Ids), c_double],
     "row_gradient": [
-        POINTER(Rows), POINTER(Rows), POINTER(Ids), c_void_p, c_void_p, c_void_p, c_void_p, POINTER(RowGradientOptions),
+        POINTER(Rows), POINTER(Rows), POINTER(Ids), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(RowGradientOptions),
     ],
     "actfocus": [c_void_p, c_void_p, POINTER(Batch), POINTER(ActFocusOptions)],
     "aem": [c_void_p, POINTER(Batch), POINTER(AEMOptions)],
@@ -893,6 +893,7 @@ class RowGradientParams(Structure):
         ("entropy", c_uint64),
         ("grad", c_uint64),
         ("grad_entropy", c_uint64),
+        ("lse", c_uint64),
         ("bonus", c_double),
         ("rows", RowsParams),
     ]

@@ -29,7 +29,6 @@ from ._arrays import I32, I64, view
 from ._rows import TokenStats
 
 IGNORED = -100  # the id that stands for no id, as in PyTorch's cross_entropy
-_FAR = 2.0**19  # nats; from 2^20 log2 units on row_gradient sums a row again, which has to be whole for that
 
 
 def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -79,23 +78,23 @@ class Head:
         return t.to(self.dtype).to(self.product)
 
     def buffer(self, rows: int) -> Tensor:
-        """Memory for a tile and one column more, in rows that begin at multiples of 64 bytes."""
+        """Memory for a tile, in rows that begin at multiples of 64 bytes."""
         width = min(self.chunk, self.weight.shape[0])
         return self.weight.new_empty(rows, -(-(width + 1) // 32) * 32, dtype=self.product)
 
     def logits(self, x: Tensor, tile: slice, buffer: Tensor) -> Tensor:
-        """The tile for the rows x, in the buffer where it is not capped, with one column more."""
-        z = buffer[:, : tile.stop - tile.start + 1]
+        """The tile for the rows x, in the buffer where it is not capped."""
+        z = buffer[:, : tile.stop - tile.start]
         slope = self.slope if self.softcap is None else self.slope * self.temperature / self.softcap
-        weight, out = self.cast(self.weight[tile]).t(), z[:, :-1]
+        weight = self.cast(self.weight[tile]).t()
         if self.bias is None:
-            torch.addmm(out, x, weight, beta=0, alpha=slope, out=out)
+            torch.addmm(z, x, weight, beta=0, alpha=slope, out=z)
         else:
-            torch.addmm(self.cast(self.bias[tile]), x, weight, beta=slope, alpha=slope, out=out)
+            torch.addmm(self.cast(self.bias[tile]), x, weight, beta=slope, alpha=slope, out=z)
         if self.softcap is None:
             return z
         capped = z.to(torch.promote_types(z.dtype, torch.float32))  # the same memory where that is its dtype
-        capped[:, :-1].tanh_().mul_(self.softcap / self.temperature)
+        capped.tanh_().mul_(self.softcap / self.temperature)
         return capped
 
 
@@ -126,18 +125,17 @@ class Rows:
         self.head, self.held = head, held
         self.x = head.cast(hidden)
         self.ids = ids.long()
+        self.wrong = (self.ids < 0) | (self.ids >= head.vocab)  # on a GPU; elsewhere it is an error before
         if held:
             self.buffers = [head.buffer(len(ids)) for _ in head.tiles]
         else:
             self.buffers = [head.buffer(len(ids))] * len(head.tiles)
         self.logits: List[Tensor] = []
 
-    def local(self, tile: slice) -> Tuple[Tensor, Tensor]:
-        """Which ids are in the tile, and where: 0 for the others. On a GPU the kernel reports those of no tile."""
-        at = self.ids - (self.head.first + tile.start)
-        here = (at >= 0) & (at < tile.stop - tile.start)
-        keep = here if self.ids.is_cpu else here | (self.ids < 0) | (self.ids >= self.head.vocab)
-        return here, torch.where(keep, at, 0)
+    def local(self, tile: slice) -> Tensor:
+        """Where in the tile the ids are: -1 for those of other tiles."""
+        at: Tensor = self.ids - (self.head.first + tile.start)
+        return at.masked_fill((at < 0) | (at >= tile.stop - tile.start), -1)
 
     def forward(self, entropy: bool, energy: bool, squares: bool = False) -> Stats:
         head, n = self.head, len(self.ids)
@@ -145,10 +143,10 @@ class Rows:
         parts = self.x.new_zeros(len(head.tiles), 5, n, dtype=dtype)
         for part, tile, buffer in zip(parts, head.tiles, self.buffers):
             z = head.logits(self.x, tile, buffer)
-            _, at = self.local(tile)
-            _tile_stats(z[:, :-1], at, part[0], part[1] if entropy else None, part[2], part[3] if squares else None)
+            ids = self.local(tile).clamp(min=0).masked_fill(self.wrong, -1)  # the kernel reports -1
+            _tile_stats(z, ids, part[0], part[1] if entropy else None, part[2], part[3] if squares else None)
             if energy:
-                _tile_stats(z[:, :-1].to(dtype) * head.temperature, None, part[4], None, None, None)
+                _tile_stats(z.to(dtype) * head.temperature, None, part[4], None, None, None)
             if self.held:
                 self.logits.append(z)
         return self._combined(_gathered(parts, head.group).double(), dtype, entropy, energy, squares)
@@ -182,26 +180,17 @@ class Rows:
         """Writes the gradients; add adds those of weight and bias to what is there. Only where the product's dtype is that of
     the weight are they added."""
         head = self.head
-        own = _own(stats, grad, grad_entropy) * head.slope
-        far = bool((stats.lse.abs() > _FAR).any())  # false for NaN
         g, e = grad * head.slope, None if grad_entropy is None else grad_entropy * head.slope
         of_x = None
         if to.hidden is not None:
             sums = torch.float64 if head.group is not None else torch.promote_types(head.product, torch.float32)
             of_x = to.hidden.zero_() if to.hidden.dtype == sums else self.x.new_zeros(self.x.shape, dtype=sums)
         for i, (tile, buffer) in enumerate(zip(head.tiles, self.buffers)):
-            z = self.logits[i] if self.held else head.logits(self.x, tile, buffer)
-            d = z[:, :-1]
+            d = self.logits[i] if self.held else head.logits(self.x, tile, buffer)
             bent = None
             if head.softcap is not None:
                 bent = (d * (head.temperature / head.softcap)).square_().neg_().add_(1)
-            if far or z.dtype == torch.float64:
-                d.copy_(_formula(d, stats, g, e))
-            else:
-                _tile_gradient(z, stats, g, e)
-            here, at = self.local(tile)
-            at = at.clamp(0, d.shape[1] - 1)[:, None]
-            d.scatter_(1, at, torch.where(here, own.to(d.dtype), d.gather(1, at)[:, 0])[:, None])
+            _tile_gradient(d, self.local(tile), stats, g, e)
             if bent is not None:
                 d.mul_(bent)
                 d = d.to(head.product)
@@ -242,39 +231,25 @@ def _tile_stats(
         logprobs.copy_(l.gather(-1, ids[:, None])[:, 0])
 
 
-def _tile_gradient(z: Tensor, stats: Stats, g: Tensor, e: Optional[Tensor]) -> None:
-    """Overwrites the tile with its gradient, where no id is the chosen one. row_gradient has the logsumexp of a row from a
-    chosen element and its log-probability: it gets the last column for it, which holds the logsumexp itself."""
-    z[:, -1].copy_(stats.lse)
-    last = torch.full_like(g, z.shape[1] - 1, dtype=torch.int64)
-    rounded = (z[:, -1].double() - stats.lse.double()).float()
+def _tile_gradient(z: Tensor, ids: Tensor, stats: Stats, g: Tensor, e: Optional[Tensor]) -> None:
+    """Overwrites the tile with its gradient. ids are -1 where the chosen one is in another tile."""
     entropy = None if e is None else stats.entropy
-    workers = torch.get_num_threads()
-    _rows.row_gradient(z, last, rounded, g, entropy=entropy, grad_entropy=e, out=z, workers=workers)
-
-
-def _formula(z: Tensor, stats: Stats, g: Tensor, e: Optional[Tensor]) -> Tensor:
-    """The same by PyTorch, in float64."""
-    lse = stats.lse.double()[:, None]
-    l = z.double() - lse + (lse - lse)
+    if z.dtype != torch.float64:
+        _rows.row_gradient(
+            z, ids, stats.logprobs, g, entropy=entropy, grad_entropy=e, lse=stats.lse, out=z,
+            workers=torch.get_num_threads(),
+        )  # fmt: skip
+        return
+    chosen = torch.arange(z.shape[1], device=z.device) == ids[:, None]
+    l = torch.where(chosen, stats.logprobs[:, None], z - stats.lse[:, None])
     p = l.exp()
-    d = -g[:, None] * p
+    d = g[:, None] * torch.where(chosen, -torch.expm1(l), -p)
     none = g == 0
-    if e is not None and stats.entropy is not None:
-        d = d - e[:, None] * (p * (l + stats.entropy[:, None])).masked_fill(p == 0, 0)
+    if e is not None and entropy is not None:
+        d = d - e[:, None] * (p * (l + entropy[:, None])).masked_fill(p == 0, 0)
         none = none & (e == 0)
-    return d.masked_fill(none[:, None], 0)
-
-
-def _own(stats: Stats, g: Tensor, e: Optional[Tensor]) -> Tensor:
-    """The gradient with respect to the chosen logits, in float64."""
-    l, g = stats.logprobs.double(), g.double()
-    d, none = -g * torch.expm1(l), g == 0
-    if e is not None and stats.entropy is not None:
-        p = l.exp()
-        d = d - e * (p * (l + stats.entropy)).masked_fill(p == 0, 0)
-        none = none & (e == 0)
-    return d.masked_fill(none, 0)
+    nothing = stats.lse - stats.lse  # 0, or NaN where the logsumexp is not finite
+    z.copy_((d + nothing[:, None]).masked_fill(none[:, None], 0))
 
 
 def _product(out: Tensor, a: Tensor, b: Tensor, add: bool) -> None:

@@ -132,12 +132,13 @@ class CPU:
         entropy: int,
         grad: int,
         grad_entropy: int,
+        lse: int,
         options: RowGradientOptions,
         workers: int,
         apart: object = None,
     ) -> None:
         self._call(
-            _lib.reweight_row_gradient, dst, logits, ids, logprobs, entropy, grad, grad_entropy, options,
+            _lib.reweight_row_gradient, dst, logits, ids, logprobs, entropy, grad, grad_entropy, lse, options,
             workers=workers or cpus(),
         )
 

@@ -110,7 +110,7 @@ def _compute(
             if name == "f16":
                 continue
             options = _generated.RowGradientOptions(t, 0.01)
-            cpu.row_gradient(logits, logits, chosen, addresses[2], addresses[1], grad.ctypes.data, 0, options, 0)
+            cpu.row_gradient(logits, logits, chosen, addresses[2], addresses[1], grad.ctypes.data, 0, 0, options, 0)
             computed[f"row_gradient {name} {t}"] = x if name == "f32" else (x.astype(np.uint32) << 16).view(np.float32)
     with _library.using(cpu):
         weights = actfocus(batch)

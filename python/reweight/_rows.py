@@ -151,6 +151,7 @@ def row_gradient(
     *,
     entropy: Optional[ArrayLike] = None,
     grad_entropy: Optional[ArrayLike] = None,
+    lse: Optional[ArrayLike] = None,
     temperature: float = DEFAULT_ROW_GRADIENT.temperature,
     entropy_bonus: float = DEFAULT_ROW_GRADIENT.entropy_bonus,
     out: Optional[ArrayLike] = None,
@@ -164,11 +165,15 @@ def row_gradient(
 
     logits: [N, V], [B, T, V] or [V], of float32 or bfloat16, as token_stats has them. The
         other arrays have this shape without V.
-    ids: int32 or int64.
+    ids: int32 or int64. With lse an id may be -1: that of a column that is not among these.
     logprobs, entropy: float32, those of token_stats for the same logits and temperature.
         entropy may be left out where c is 0 by its terms.
     grad: float32, dL/dl, as loss returns it.
     grad_entropy: float32, dL/dH; None stands for zeros.
+    lse: float32, the logsumexp of z; None to have it from the chosen logit and logprobs, whose
+        last bits move the whole row then. It is for logits that have been computed a second time,
+        or that are some columns of the rows; logprobs and entropy are those of the whole row. It is
+        that of token_stats where temperature is 1.
     temperature: of the policy, positive and finite.
     entropy_bonus: c in the loss L - c sum_t H_t; finite.
     out: the array to write to, of the shape and dtype of logits, rounded to nearest even.
@@ -177,7 +182,7 @@ def row_gradient(
     workers: threads that share the rows; 0 is the CPUs that this process may use.
 
     A row with g = 0 and c = 0 is not read and gets 0. A logit of -inf gets exactly 0. A row
-    whose log-probability is NaN gets NaN. Raises InputError, a ValueError, as token_stats
+    whose log-probability is NaN, or whose lse is not finite, gets NaN. Raises InputError, a ValueError, as token_stats
     does; nothing is written then.
     """
     x = view("logits", logits, (F32, BF16))
@@ -186,6 +191,7 @@ def row_gradient(
     l = _per_row("logprobs", logprobs, (F32,), shape, x)
     g = _per_row("grad", grad, (F32,), shape, x)
     gh = None if grad_entropy is None else _per_row("grad_entropy", grad_entropy, (F32,), shape, x)
+    total = None if lse is None else _per_row("lse", lse, (F32,), shape, x)
     options = _generated.RowGradientOptions(number("temperature", temperature), number("entropy_bonus", entropy_bonus))
     h = None
     if entropy is not None:
@@ -199,15 +205,16 @@ def row_gradient(
         dst = view("out", out, (x.dtype,), True)
         check_shape("out", dst, x.shape, "logit", x, "logits")
         _rows_shape("out", dst)
-        check_out("out", dst, {"logits": x, "ids": y, "logprobs": l, "grad": g, "grad_entropy": gh, "entropy": h})
+        rest = {"ids": y, "logprobs": l, "grad": g, "grad_entropy": gh, "entropy": h, "lse": total}
+        check_out("out", dst, {"logits": x, **rest})
     workers = integer("workers", workers, 32)
     run = backend(x.device)
-    for part in _parts(x, dst, [y, l, h, g, gh]):
+    for part in _parts(x, dst, [y, l, h, g, gh, total], 0 if lse is None else -1):
         p = part.pointers
+        chosen = _generated.Ids(p[0], y.dtype is I64)
         try:
-            chosen = _generated.Ids(p[0], y.dtype is I64)
             run.row_gradient(
-                part.dst, part.logits, chosen, p[1], p[2], p[3], p[4], options, workers, part.apart
+                part.dst, part.logits, chosen, p[1], p[2], p[3], p[4], p[5], options, workers, part.apart
             )
         except InputError as e:
             raise located(e, shape) from None
@@ -250,7 +257,7 @@ class _Part(NamedTuple):
     apart: Optional[Apart] = None
 
 
-def _parts(x: Array, dst: Array, arrays: List[Optional[Array]]) -> List[_Part]:
+def _parts(x: Array, dst: Array, arrays: List[Optional[Array]], lowest: int = 0) -> List[_Part]:
     """Returns the calls that do all rows: one, or where rows are not the same distance
     apart, one for each b of [B, T, V]. A GPU needs only one there, too, if no other array
     with an element per row than the ids, the first of the arrays, has gaps."""
@@ -271,7 +278,7 @@ def _parts(x: Array, dst: Array, arrays: List[Optional[Array]]) -> List[_Part]:
         first, to = (_all(a) for a in (x, dst))
         return [_Part(first, to, pointers, Apart(x.shape[1], *gaps))]
     if x.device is None and ids is not None:
-        _check_ids(ids, x.shape[-1])  # all of them, before the first call writes
+        _check_ids(ids, x.shape[-1], lowest)  # all of them, before the first call writes
     parts = []
     for b in range(x.shape[0]):
         pointers = [0 if a is None else _at(a, b) for a in arrays]
@@ -325,10 +332,10 @@ def _matrix(x: Array, b: int) -> _generated.Rows:
     return _generated.Rows(_at(x, b), n, vocab, x.strides[1] if n > 1 else vocab, x.dtype.number)
 
 
-def _check_ids(ids: Array, vocab: int) -> None:
-    """Wants ids of the vocabulary."""
+def _check_ids(ids: Array, vocab: int, lowest: int = 0) -> None:
+    """Wants ids of the vocabulary, or -1 if that is the lowest."""
     elements = as_numpy(ids)
-    wrong = np.argwhere((elements < 0) | (elements >= vocab))
+    wrong = np.argwhere((elements < lowest) | (elements >= vocab))
     if len(wrong):
         index = tuple(int(i) for i in wrong[0])
         raise InputError("ids", f"is {elements[index]}, want 0 to {vocab - 1}, for rows of {vocab} logits", index)

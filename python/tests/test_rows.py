@@ -306,6 +306,25 @@ class Gradient(TestCase):
         got = self.gradient(entropy=self.stats.entropy, entropy_bonus=0.3, grad_entropy=self.gh)
         self.assertNear(got, want, 1e-5, 1e-5)
 
+    def test_parts(self):
+        """With lse some columns have the bits that they have among all, and the chosen logit moves no other."""
+        options = dict(entropy=self.stats.entropy, grad_entropy=self.gh, lse=self.stats.lse)
+        want = self.gradient(**options)
+        self.assertNear(want, self.gradient(entropy=self.stats.entropy, grad_entropy=self.gh), 1e-5, 1e-6)
+        for part in (slice(0, 37), slice(37, 90)):
+            here = np.ascontiguousarray(self.x[:, part])
+            ids = np.where((self.ids >= part.start) & (self.ids < part.stop), self.ids - part.start, -1)
+            got = reweight.row_gradient(here, ids, self.stats.logprobs, self.g, **options)
+            self.assertBits(got, want[:, part])
+        moved = self.x.copy()
+        moved[np.arange(8), self.ids] += 1
+        self.assertBits(self.gradient(moved, **options), want)
+        none = self.ids.copy()
+        none[5] = -1
+        for ids, lse, problem in ((none, None, "is -1"), (none - 1, self.stats.lse, "is -2")):
+            with self.assertRaisesRegex(reweight.InputError, problem):
+                reweight.row_gradient(self.x, ids, self.stats.logprobs, self.g, lse=lse)
+
     def test_in_place(self):
         want = self.gradient()
         x = self.x.copy()

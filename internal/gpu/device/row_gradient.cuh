@@ -19,6 +19,7 @@ struct RowGradient {
 	i64 dstStride, dstGap;                  // bytes, as those of rows
 	const float *logprobs, *entropy, *grad; // one for each row in memory; entropy is not read where the bonus is 0
 	const float *gradEntropy;               // likewise, taken from the bonus; 0 for zeros
+	const float *lse;                       // likewise; 0 to have it from the chosen element
 	double bonus;
 	Rows rows;
 };
@@ -120,9 +121,11 @@ template <int TYPE, bool TEMPERED> DEVICE void mapRow(const Constants &q, u8 *d,
 }
 
 // mapSlowRow is gradientRowSlow of rowgradient.go.
-template <int TYPE> DEVICE void mapSlowRow(u8 *d, const u8 *x, i64 n, double g, double h, double bonus, double temperature) {
+template <int TYPE> DEVICE void mapSlowRow(u8 *d, const u8 *x, i64 n, double lse, double g, double h, double bonus, double temperature) {
 	const int SIZE = Format<TYPE>::SIZE, thread = (int)threadIndex(), threads = (int)threadCount();
-	RowSums s = slowRow<TYPE>(x, n, temperature);
+	RowSums s = {};
+	s.logS = lse;
+	if (lse != lse) s = slowRow<TYPE>(x, n, temperature);
 	syncTeam(); // all have read x, which may be d
 #pragma unroll 1
 	for (i64 i = thread; i < n; i += threads) {
@@ -152,24 +155,27 @@ template <int TYPE, bool TEMPERED> DEVICE RowSums sumRow(const Rows &rows, const
 
 // gradientRow is that of rowgradient.go.
 template <int TYPE, bool TEMPERED> DEVICE void gradientRow(const RowGradient &p, i64 row, Slice<1> *mine) {
-	const i64 n = p.rows.vocab, id = idOf(p.rows, row);
+	const i64 n = p.rows.vocab, id = idOf(p.rows, row, p.lse ? -1 : 0);
 	const u8 *x = rowAt(p.rows, row);
 	u8 *d = p.dst + row * p.dstStride + sequenceOf(p.rows, row) * p.dstGap;
 	const double g = p.grad[row], temperature = p.rows.temperature;
 	const double bonus = p.gradEntropy ? p.bonus - p.gradEntropy[row] : p.bonus;
 	double l = p.logprobs[row];
+	const double lse = p.lse ? p.lse[row] : NAN32;
 	const bool zero = g == 0 && bonus == 0;
-	if (id < 0 || zero || l != l) {
-		fill<TYPE>(d, n, id < 0 || !zero ? NAN32 : 0);
+	if (id == NO_ID || zero || l != l || (p.lse && lse - lse != 0)) {
+		fill<TYPE>(d, n, id == NO_ID || !zero ? NAN32 : 0);
 		return;
 	}
 	const double h = bonus != 0 ? p.entropy[row] : 0;
-	const float chosen = element<TYPE>(x + id * Format<TYPE>::SIZE);
+	const float chosen = p.lse ? 0 : element<TYPE>(x + id * Format<TYPE>::SIZE);
 	Constants q;
 	q.scale = scaleOf<TEMPERED>(temperature);
 	const double k = (double)q.scale.k + (double)q.scale.kLo;
 	Terms terms;
-	if (l > FAR_LOGPROB) {
+	if (p.lse) {
+		terms.lse2 = lse * temperature * k; // as an element of that value with the log-probability 0 would give it
+	} else if (l > FAR_LOGPROB) {
 		terms.lse2 = (double)chosen * k - l * LOG2E;
 	} else {
 		RowSums s = sumRow<TYPE, TEMPERED>(p.rows, x, mine);
@@ -184,7 +190,7 @@ template <int TYPE, bool TEMPERED> DEVICE void gradientRow(const RowGradient &p,
 	q.c = (float)terms.lse2;
 	syncTeam(); // all have read the chosen element
 	if (!(q.c > -MOST_Y && q.c < MOST_Y) || slowTemperature<TEMPERED>(temperature)) {
-		mapSlowRow<TYPE>(d, x, n, g, h, bonus, temperature);
+		mapSlowRow<TYPE>(d, x, n, lse, g, h, bonus, temperature);
 	} else {
 		const double rest = (double)q.c - terms.lse2;
 		terms.scale = exp64(rest * LN2) / temperature;
@@ -194,7 +200,7 @@ template <int TYPE, bool TEMPERED> DEVICE void gradientRow(const RowGradient &p,
 	}
 	syncTeam(); // the chosen element is written again
 	if (threadIndex() == 0) {
-		put<TYPE>(d + id * Format<TYPE>::SIZE, (float)(terms.own / temperature));
+		if (id >= 0) put<TYPE>(d + id * Format<TYPE>::SIZE, (float)(terms.own / temperature));
 		if (p.exact) p.exact[row] = terms;
 	}
 }

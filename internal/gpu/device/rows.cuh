@@ -179,13 +179,17 @@ DEVICE i64 sequenceOf(const Rows &rows, i64 row) { return (i64)((u64)row / rows.
 // rowAt returns where a row begins.
 DEVICE const u8 *rowAt(const Rows &rows, i64 row) { return rows.logits + row * rows.stride + sequenceOf(rows, row) * rows.gap; }
 
-// idOf returns the row's id, or -1 if it is not in the vocabulary, which it reports.
-DEVICE i64 idOf(const Rows &rows, i64 row) {
+// NO_ID is less than an id can be.
+#define NO_ID (-2)
+
+// idOf returns the row's id. If it is not in the vocabulary, nor -1 where that is the lowest, it reports
+// that and returns NO_ID.
+DEVICE i64 idOf(const Rows &rows, i64 row, i64 lowest = 0) {
 	const i64 at = row + sequenceOf(rows, row) * rows.idGap;
 	i64 id = rows.wideIDs ? ((const i64 *)rows.ids)[at] : ((const i32 *)rows.ids)[at];
-	if (id >= 0 && id < rows.vocab) return id;
+	if (id >= lowest && id < rows.vocab) return id;
 	if (threadIndex() == 0) report(rows.status, PROBLEM_ID, ARG_IDS, row, id, rows.vocab - 1, rows.vocab);
-	return -1;
+	return NO_ID;
 }
 
 // ---------------------------------------------------------------- loading

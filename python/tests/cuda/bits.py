@@ -113,12 +113,15 @@ class Test(Comparison):
             bonus = d.one(float("nan"), float("inf"))
         if bonus == 0 and grad_entropy is None and d.to(1):
             entropy = None
+        lse = d.one(None, None, d.floats(n))
+        if lse is not None:
+            ids[d.random.random(n) < 0.3] = -1
         out = data if d.to(1) else np.full(rows.rows * rows.vocab, 7, data.dtype)
 
         def call(on):
             logits = self.rows_at(on, data, rows, past)
             dst = logits if out is data else Rows(on.place(out), n, rows.vocab, 0, rows.dtype)
-            floats = [0 if x is None else on.place(x) for x in (logprobs, entropy, grad, grad_entropy)]
+            floats = [0 if x is None else on.place(x) for x in (logprobs, entropy, grad, grad_entropy, lse)]
             chosen = Ids(on.place(ids), ids.dtype == np.int64)
             on.backend.row_gradient(dst, logits, chosen, *floats, RowGradientOptions(temperature, bonus), 1)
 

@@ -432,7 +432,7 @@ def every_function(backend, only=None, kind=None):
             for squares in (0, P):
                 add("token_stats", Stats(P, P, P, squares), rows, Ids(P, 1), temperature, 1)
             if dtype < 2:
-                add("row_gradient", rows, rows, Ids(P, 0), P, P, P, P, RowGradientOptions(temperature, 0), 1)
+                add("row_gradient", rows, rows, Ids(P, 0), P, P, P, P, P, RowGradientOptions(temperature, 0), 1)
     add("multiply", P, P, P, 1000)
     add("masked_moments", P, P, P, 1000, 6, 0)
     for signal in range(4):

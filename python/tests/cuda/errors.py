@@ -136,10 +136,10 @@ class Test(Comparison):
             lambda on, result, at, role, b: on.token_stats(Stats(at), rows(at), Ids(), 0, 1),
             lambda on, result, at, role, b: on.token_stats(Stats(), rows(at), Ids(), 1, 1),
             lambda on, result, at, role, b: on.row_gradient(
-                rows(at), rows(at), Ids(b.group_ids), at, at, at, 0, RowGradientOptions(1, inf), 1
+                rows(at), rows(at), Ids(b.group_ids), at, at, at, 0, 0, RowGradientOptions(1, inf), 1
             ),
             lambda on, result, at, role, b: on.row_gradient(
-                rows(at), rows(at), Ids(b.group_ids), at, at, at, 0, RowGradientOptions(0, 1), 1
+                rows(at), rows(at), Ids(b.group_ids), at, at, at, 0, 0, RowGradientOptions(0, 1), 1
             ),
             lambda on, result, at, role, b: on.actfocus(result, at, b, ActFocusOptions(-1, 0.5, 0, 0)),
             lambda on, result, at, role, b: on.actfocus(result, at, b, ActFocusOptions(0.5, -1, 0, 0)),

@@ -88,7 +88,7 @@ static int call(int function, int32_t isa, output *out) {
 	case 0: return reweight_token_stats(&ws, &dst, &rows, &chosen, 1, NULL);
 	case 1: return reweight_token_stats(&ws, &dst, &rows, &chosen, 0.7, NULL);
 	case 2:
-		return reweight_row_gradient(&ws, &gradient, &rows, &chosen, row_logprobs, NULL, row_grad, NULL, &row_gradient, NULL);
+		return reweight_row_gradient(&ws, &gradient, &rows, &chosen, row_logprobs, NULL, row_grad, NULL, NULL, &row_gradient, NULL);
 	case 3: return reweight_actfocus(&ws, &out->with.actfocus, out->with.array, &batch, &actfocus, NULL);
 	case 4: return reweight_aem(&ws, out->arrays[0], &batch, &aem, NULL);
 	case 5: return reweight_grpo(&ws, out->arrays[0], &batch, &grpo, NULL);
