@@ -20,13 +20,9 @@ const (
 
 var signalNames = [...]string{"energy", "ref_entropy", "surprisal", "log_ratio"}
 
-// String returns the signal's name, as flags and reports have it.
-func (s Signal) String() string { return nameOf(s, signalNames[:]) }
-
-// MarshalText returns the signal's name.
+// String and MarshalText return the signal's name, as flags and reports have it, and UnmarshalText takes it.
+func (s Signal) String() string               { return nameOf(s, signalNames[:]) }
 func (s Signal) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText sets the signal to the one of that name.
 func (s *Signal) UnmarshalText(name []byte) error {
 	return parseName(s, "Signal", name, signalNames[:])
 }

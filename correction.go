@@ -17,13 +17,9 @@ const (
 
 var correctionLevelNames = [...]string{"token", "sequence", "geometric"}
 
-// String returns the level's name, as flags and reports have it.
-func (l CorrectionLevel) String() string { return nameOf(l, correctionLevelNames[:]) }
-
-// MarshalText returns the level's name.
+// String and MarshalText return the level's name, as flags and reports have it, and UnmarshalText takes it.
+func (l CorrectionLevel) String() string               { return nameOf(l, correctionLevelNames[:]) }
 func (l CorrectionLevel) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
-
-// UnmarshalText sets the level to the one of that name.
 func (l *CorrectionLevel) UnmarshalText(name []byte) error {
 	return parseName(l, "Level", name, correctionLevelNames[:])
 }
@@ -176,13 +172,9 @@ const (
 var rejectionNames = [...]string{"token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3",
 	"seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3"}
 
-// String returns the statistic's name, as verl, flags and reports have it.
-func (r RejectionStatistic) String() string { return nameOf(r, rejectionNames[:]) }
-
-// MarshalText returns the statistic's name.
+// String and MarshalText return the statistic's name, as verl, flags and reports have it, and UnmarshalText takes it.
+func (r RejectionStatistic) String() string               { return nameOf(r, rejectionNames[:]) }
 func (r RejectionStatistic) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// UnmarshalText sets the statistic to the one of that name.
 func (r *RejectionStatistic) UnmarshalText(name []byte) error {
 	return parseName(r, "Statistic", name, rejectionNames[:])
 }

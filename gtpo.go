@@ -20,13 +20,9 @@ const (
 
 var normalizationNames = [...]string{"separate", "joint", "none"}
 
-// String returns the normalization's name, as flags and reports have it.
-func (n Normalization) String() string { return nameOf(n, normalizationNames[:]) }
-
-// MarshalText returns the normalization's name.
+// String and MarshalText return the normalization's name, as flags and reports have it, and UnmarshalText takes it.
+func (n Normalization) String() string               { return nameOf(n, normalizationNames[:]) }
 func (n Normalization) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
-
-// UnmarshalText sets the normalization to the one of that name.
 func (n *Normalization) UnmarshalText(name []byte) error {
 	return parseName(n, "Normalization", name, normalizationNames[:])
 }

@@ -32,10 +32,8 @@ const (
 
 var klNames = [...]string{"k3", "k2", "k1", "abs", "k3+", "k1+", "abs+"}
 
-// String returns the form's name, as flags and reports have it.
-func (k KLForm) String() string { return nameOf(k, klNames[:]) }
-
-// MarshalText returns the form's name.
+// String and MarshalText return the form's name, as flags and reports have it.
+func (k KLForm) String() string               { return nameOf(k, klNames[:]) }
 func (k KLForm) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // verlKL has the names of verl besides these. Its + after k2 changes nothing.

@@ -23,13 +23,9 @@ const (
 
 var dtypeNames = [...]string{"f32", "bf16", "f16"}
 
-// String returns the name of the format, as flags and reports have it.
-func (d DType) String() string { return nameOf(d, dtypeNames[:]) }
-
-// MarshalText returns the name of the format.
-func (d DType) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// UnmarshalText sets the format to the one of that name.
+// String and MarshalText return the name of the format, as flags and reports have it, and UnmarshalText takes it.
+func (d DType) String() string                   { return nameOf(d, dtypeNames[:]) }
+func (d DType) MarshalText() ([]byte, error)     { return []byte(d.String()), nil }
 func (d *DType) UnmarshalText(name []byte) error { return parseName(d, "DType", name, dtypeNames[:]) }
 
 // Size returns the bytes of an element.

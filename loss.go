@@ -29,13 +29,9 @@ const (
 // aggregationNames are verl's, with underscores.
 var aggregationNames = [...]string{"token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm"}
 
-// String returns the aggregation's name, as flags and reports have it.
-func (a Aggregation) String() string { return nameOf(a, aggregationNames[:]) }
-
-// MarshalText returns the aggregation's name.
+// String and MarshalText return the aggregation's name, as flags and reports have it, and UnmarshalText takes it.
+func (a Aggregation) String() string               { return nameOf(a, aggregationNames[:]) }
 func (a Aggregation) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
-
-// UnmarshalText sets the aggregation to the one of that name.
 func (a *Aggregation) UnmarshalText(name []byte) error {
 	return parseName(a, "Aggregation", name, aggregationNames[:])
 }

@@ -80,13 +80,9 @@ const (
 
 var policyNames = [...]string{"ppo", "gspo", "grpo_s", "cispo", "sapo", "pg", "dppo_tv", "vespo", "dppo_kl", "dro", "gmpo", "clip_cov", "kl_cov"}
 
-// String returns the loss's name, as flags and reports have it.
-func (p PolicyLoss) String() string { return nameOf(p, policyNames[:]) }
-
-// MarshalText returns the loss's name.
+// String and MarshalText return the loss's name, as flags and reports have it, and UnmarshalText takes it.
+func (p PolicyLoss) String() string               { return nameOf(p, policyNames[:]) }
 func (p PolicyLoss) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// UnmarshalText sets the loss to the one of that name.
 func (p *PolicyLoss) UnmarshalText(name []byte) error {
 	return parseName(p, "Policy", name, policyNames[:])
 }
@@ -101,13 +97,9 @@ const (
 
 var sequenceNames = [...]string{"trajectory", "span"}
 
-// String returns the sequence's name, as flags and reports have it.
-func (s Sequence) String() string { return nameOf(s, sequenceNames[:]) }
-
-// MarshalText returns the sequence's name.
+// String and MarshalText return the sequence's name, as flags and reports have it, and UnmarshalText takes it.
+func (s Sequence) String() string               { return nameOf(s, sequenceNames[:]) }
 func (s Sequence) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText sets the sequence to the one of that name.
 func (s *Sequence) UnmarshalText(name []byte) error {
 	return parseName(s, "Sequence", name, sequenceNames[:])
 }

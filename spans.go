@@ -19,13 +19,9 @@ const (
 
 var scopeNames = [...]string{"group", "trajectory", "batch"}
 
-// String returns the scope's name, as flags and reports have it.
-func (s Scope) String() string { return nameOf(s, scopeNames[:]) }
-
-// MarshalText returns the scope's name.
-func (s Scope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText sets the scope to the one of that name.
+// String and MarshalText return the scope's name, as flags and reports have it, and UnmarshalText takes it.
+func (s Scope) String() string                   { return nameOf(s, scopeNames[:]) }
+func (s Scope) MarshalText() ([]byte, error)     { return []byte(s.String()), nil }
 func (s *Scope) UnmarshalText(name []byte) error { return parseName(s, "Scope", name, scopeNames[:]) }
 
 // groupIndex holds the distinct group ids of a batch in ascending order. A
