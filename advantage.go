@@ -31,55 +31,54 @@ func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error
 	if err := cmp.Or(b.checkOutput("advantages", advantages), checkNotNegative("Eps", opt.Eps)); err != nil {
 		return err
 	}
-	groups, rewards, err := ws.groupRewards(b, nil)
-	if err != nil {
-		return err
-	}
-	for s, r := range b.Rewards {
-		a := rewards[groups.of(b.GroupIDs[s])].relative(r, opt.DivideByStd, opt.Eps)
-		b.fill(advantages, s, float32(a), 0)
-	}
-	return nil
+	return ws.eachReward(b, nil, func(q int, g groupReward) {
+		b.fill(advantages, q, float32(g.relative(b.Rewards[q], opt.DivideByStd, opt.Eps)), 0)
+	})
 }
 
 // groupReward is the rewards of a group: their number, mean and sum of squared
 // deviations.
 type groupReward struct{ n, mean, squares float64 }
 
-// groupRewards checks the rewards and the groups of the batch and returns the groups,
-// and the rewards of each, summed in the order of the trajectories. That of
-// trajectory s counts times[s] times, or once if times is nil.
-func (ws *Workspace) groupRewards(b *Batch, times []int32) (groupIndex, []groupReward, error) {
+// eachReward checks the rewards and the groups of the batch, and calls f with each trajectory
+// and the rewards of its group. That of a trajectory counts once or, unless first is nil, once
+// for each of its spans, of which firstSpans has the first.
+func (ws *Workspace) eachReward(b *Batch, first []int32, f func(q int, g groupReward)) error {
 	if err := b.checkRewards(); err != nil {
-		return nil, nil, err
+		return err
 	}
-	groups, err := ws.groupsOf(b)
+	groups, err := ws.compared(b, ScopeGroup)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	perGroup := take[groupReward](ws, len(groups))
-	clear(perGroup)
+	for group := range groups.each {
+		g := b.sumRewards(group, first)
+		for _, q := range group {
+			f(q, g)
+		}
+	}
+	return nil
+}
+
+// sumRewards sums the rewards of a group of trajectories, in their order; see eachReward.
+func (b *Batch) sumRewards(group []int, first []int32) (g groupReward) {
 	n := 1.0
-	for s, r := range b.Rewards {
-		if times != nil {
-			n = float64(times[s])
+	for _, q := range group {
+		if first != nil {
+			n = float64(first[q+1] - first[q])
 		}
-		g := &perGroup[groups.of(b.GroupIDs[s])]
 		g.n += n
-		g.mean += float64(n * float64(r))
+		g.mean += float64(n * float64(b.Rewards[q]))
 	}
-	for i := range perGroup {
-		perGroup[i].mean /= perGroup[i].n
-	}
-	for s, r := range b.Rewards {
-		if times != nil {
-			n = float64(times[s])
+	g.mean /= g.n
+	for _, q := range group {
+		if first != nil {
+			n = float64(first[q+1] - first[q])
 		}
-		g := &perGroup[groups.of(b.GroupIDs[s])]
-		d := float64(r) - g.mean
+		d := float64(b.Rewards[q]) - g.mean
 		g.squares += float64(n * float64(d*d))
 	}
-	return groups, perGroup, nil
+	return g
 }
 
 // relative returns (r - mean) / (std + eps), or r - mean if it is not to be divided,

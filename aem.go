@@ -49,7 +49,7 @@ func (opt *AEMOptions) check() error {
 // is not finite or above 1e30, is an error, and factors is not written.
 func (ws *Workspace) AEM(factors []float32, b *Batch, opt AEMOptions) error {
 	defer ws.release(ws.taken)
-	_, err := ws.ISA.resolve()
+	isa, err := ws.ISA.resolve()
 	T := b.Tokens()
 	if err = cmp.Or(err, opt.check(), checkLen("factors", len(factors), T, "token"), checkLen("Entropy", len(b.Entropy), T, "token")); err != nil {
 		return err
@@ -58,39 +58,38 @@ func (ws *Workspace) AEM(factors []float32, b *Batch, opt AEMOptions) error {
 	if err != nil {
 		return err
 	}
-	place, offsets, err := ws.sortSpans(b, len(count), opt.Scope)
+	scopes, err := ws.compared(b, opt.Scope)
 	if err != nil {
 		return err
 	}
-	means, err := ws.meanOfSpans("Entropy", b.Entropy, b, count)
+	perSpan, err := ws.meanOfSpans("Entropy", b.Entropy, b, count)
 	if err != nil {
 		return err
 	}
-	sorted, perSpan := take[float32](ws, len(means)), take[float32](ws, len(means))
-	for s, p := range place {
-		sorted[p] = means[s]
-	}
-	least, most := take[float32](ws, len(offsets)-1), take[float32](ws, len(offsets)-1)
-	if err := ws.MinMax(least, most, sorted, offsets); err != nil {
-		return err
-	}
-	for g, lo := range least {
-		from, to := offsets[g], offsets[g+1]
-		width := float64(most[g]) - float64(lo)
-		if width < opt.Guard || opt.Lambda >= width*math.MaxFloat32 {
-			for p := from; p < to; p++ {
-				perSpan[p] = 1
-			}
-			continue
+	first, scratch := ws.firstSpans(b), take[float32](ws, len(count))
+	for trajectories := range scopes.each {
+		together := scratch[:0] // the means of the scope, then its factors
+		for _, q := range trajectories {
+			together = append(together, perSpan[first[q]:first[q+1]]...)
 		}
-		if err := ws.ExpScale(perSpan[from:to], sorted[from:to], lo, opt.Lambda/width); err != nil {
+		var least, most [1]float32
+		isa.minMax(least[:], most[:], together, []int32{0, int32(len(together))})
+		width := float64(most[0]) - float64(least[0])
+		if width < opt.Guard || opt.Lambda >= width*math.MaxFloat32 {
+			for i := range together {
+				together[i] = 1
+			}
+		} else if err := ws.ExpScale(together, together, least[0], opt.Lambda/width); err != nil {
 			return err
+		}
+		for _, q := range trajectories {
+			together = together[copy(perSpan[first[q]:first[q+1]], together):]
 		}
 	}
 	for t, s := range b.SpanIDs {
 		factors[t] = 1
 		if s >= 0 && b.Role[t] != RoleMasked {
-			factors[t] = perSpan[place[s]]
+			factors[t] = perSpan[s]
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package reweight
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/seed621a2839/reweight/internal/problem"
 )
@@ -50,12 +51,6 @@ func (ws *Workspace) OverlongPenalty(penalties []float32, b *Batch, opt Overlong
 	return nil
 }
 
-// A rewardRange is the number of a group's rewards and their extremes.
-type rewardRange struct {
-	n      int
-	lo, hi float32
-}
-
 // GroupFilter sets weights to 1 at the response tokens of groups whose Rewards differ,
 // or which have one member, to 0 elsewhere (DAPO's dynamic sampling, arXiv 2503.14476):
 // trajectories whose advantages are all 0 leave numerator and denominator of the loss.
@@ -70,26 +65,18 @@ func (ws *Workspace) GroupFilter(weights []float32, b *Batch) error {
 	if err := cmp.Or(b.checkOutput("weights", weights), b.checkRewards()); err != nil {
 		return err
 	}
-	groups, err := ws.groupsOf(b)
+	groups, err := ws.compared(b, ScopeGroup)
 	if err != nil {
 		return err
 	}
-	perGroup := take[rewardRange](ws, len(groups))
-	clear(perGroup)
-	for q, r := range b.Rewards {
-		g := &perGroup[groups.of(b.GroupIDs[q])]
-		if g.n == 0 {
-			g.lo, g.hi = r, r
-		}
-		g.n++
-		g.lo, g.hi = min(g.lo, r), max(g.hi, r)
-	}
-	for q, id := range b.GroupIDs {
-		keep := float32(0)
-		if g := perGroup[groups.of(id)]; g.n == 1 || g.hi > g.lo {
+	for group := range groups.each {
+		keep, differs := float32(0), func(q int) bool { return b.Rewards[q] != b.Rewards[group[0]] }
+		if len(group) == 1 || slices.ContainsFunc(group, differs) {
 			keep = 1
 		}
-		b.fill(weights, q, keep, 0)
+		for _, q := range group {
+			b.fill(weights, q, keep, 0)
+		}
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ type BottleneckResult struct {
 // not for each step: alone of all it allocates.
 func Bottleneck(b *Batch) (BottleneckResult, error) {
 	var res BottleneckResult
-	T, S := b.Tokens(), b.Trajectories()
+	T := b.Tokens()
 	if err := cmp.Or(b.checkLayout(), checkLen("RefEnergy", len(b.RefEnergy), T, "token")); err != nil {
 		return res, err
 	}
@@ -76,85 +76,85 @@ func Bottleneck(b *Batch) (BottleneckResult, error) {
 		return res, notFiniteResponse("RefEnergy", b.RefEnergy, b.Role)
 	}
 	var ws Workspace
-	groups, err := ws.groupsOf(b)
+	groups, err := ws.compared(b, ScopeGroup)
 	if err != nil {
 		return res, err
 	}
-	type sums [RoleAction + 1]struct{ energy, n float64 } // by role; RoleMasked holds all response tokens
-	type group struct {
-		rewards []float64
-		tokens  [2]sums // of all spans, and of the first of each trajectory
-		spans   float64
-	}
-	gs := make([]group, len(groups))
+	// Of the groups that have such tokens: of all spans, and of the first of each trajectory, by
+	// role, where RoleMasked stands for all response tokens.
+	type columns struct{ energy, variance, turns []float64 }
+	var all [2][RoleAction + 1]columns
 	seen := make([]bool, numberOfSpans(b.SpanIDs))
-	for s := range S {
-		g := &gs[groups.of(b.GroupIDs[s])]
-		g.rewards = append(g.rewards, float64(b.Rewards[s]))
-		first := int32(-1)
-		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
-			if b.Role[t] == RoleMasked {
-				continue
-			}
-			add := func(to *sums) {
-				for _, r := range [...]Role{b.Role[t], RoleMasked} {
-					to[r].energy += float64(b.RefEnergy[t])
-					to[r].n++
+	for group := range groups.each {
+		var tokens [2][RoleAction + 1]struct{ energy, n float64 }
+		var rewards []float64
+		turns := 0.0
+		for _, q := range group {
+			rewards = append(rewards, float64(b.Rewards[q]))
+			first := int32(-1)
+			for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
+				role, forms := b.Role[t], 1
+				if role == RoleMasked {
+					continue
+				}
+				if b.SpanIDs != nil {
+					id := b.SpanIDs[t]
+					if first < 0 {
+						first = id
+					}
+					if id == first {
+						forms = 2
+					}
+					if !seen[id] {
+						seen[id] = true
+						turns++
+					}
+				}
+				for form := range forms {
+					for _, r := range [...]Role{role, RoleMasked} {
+						tokens[form][r].energy += float64(b.RefEnergy[t])
+						tokens[form][r].n++
+					}
 				}
 			}
-			add(&g.tokens[0])
-			if b.SpanIDs == nil {
-				continue
-			}
-			id := b.SpanIDs[t]
-			if first < 0 {
-				first = id
-			}
-			if id == first {
-				add(&g.tokens[1])
-			}
-			if !seen[id] {
-				seen[id] = true
-				g.spans++
-			}
 		}
-	}
-	variance := make([]float64, len(gs))
-	for i := range gs {
-		g := &gs[i]
-		// From differences, smallest first: groups with equal variance must tie
-		// to the bit, and means would round.
-		slices.Sort(g.rewards)
-		for j, r := range g.rewards {
-			for _, q := range g.rewards[:j] {
-				variance[i] += float64((r - q) * (r - q))
-			}
-		}
-		n := float64(len(g.rewards))
-		variance[i] /= n * n
-	}
-	correlate := func(dst *RoleCorrelations, which int, by func(x, y, turns []float64) Correlation) {
-		for r, c := range [...]*Correlation{&dst.All, &dst.Reasoning, &dst.Action} {
-			var x, y, turns []float64
-			for i := range gs {
-				if g := &gs[i]; g.tokens[which][r].n > 0 {
-					x = append(x, g.tokens[which][r].energy/g.tokens[which][r].n)
-					y = append(y, variance[i])
-					turns = append(turns, g.spans/float64(len(g.rewards)))
+		variance := rewardVariance(rewards)
+		for form := range tokens {
+			for r, sum := range tokens[form] {
+				if c := &all[form][r]; sum.n > 0 {
+					c.energy = append(c.energy, sum.energy/sum.n)
+					c.variance = append(c.variance, variance)
+					c.turns = append(c.turns, turns/float64(len(group)))
 				}
 			}
-			*c = by(x, y, turns)
 		}
 	}
-	plain := func(x, y, _ []float64) Correlation { return spearman(x, y) }
-	correlate(&res.RoleCorrelations, 0, plain)
-	correlate(&res.FirstTurn, 1, plain)
-	given := partial
-	if b.SpanIDs == nil {
-		given = func(_, _, _ []float64) Correlation { return Correlation{math.NaN(), math.NaN()} }
+	correlate := func(form int, by func(c *columns) Correlation) RoleCorrelations {
+		c := &all[form]
+		return RoleCorrelations{All: by(&c[RoleMasked]), Reasoning: by(&c[RoleReasoning]), Action: by(&c[RoleAction])}
 	}
-	correlate(&res.GivenTurns, 0, given)
+	plain := func(c *columns) Correlation { return spearman(c.energy, c.variance) }
+	res.RoleCorrelations, res.FirstTurn = correlate(0, plain), correlate(1, plain)
+	res.GivenTurns = correlate(0, func(c *columns) Correlation {
+		if b.SpanIDs == nil {
+			return Correlation{math.NaN(), math.NaN()}
+		}
+		return partial(c.energy, c.variance, c.turns)
+	})
 	return res, nil
+}
+
+// rewardVariance returns the variance of the rewards of a group, from differences, smallest
+// first: groups with equal variance must tie to the bit, and means would round.
+func rewardVariance(rewards []float64) float64 {
+	slices.Sort(rewards)
+	sum, n := 0.0, float64(len(rewards))
+	for j, r := range rewards {
+		for _, q := range rewards[:j] {
+			sum += float64((r - q) * (r - q))
+		}
+	}
+	return sum / (n * n)
 }
 
 // Spearman returns the rank correlation of x and y, Pearson's of their ranks, of which ties

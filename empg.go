@@ -99,19 +99,11 @@ func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error
 	}
 	n := float64(len(spans))
 	mean := tree(&lane)/n + empgEps
-	// Spans are numbered as they appear: those of a trajectory follow each other.
-	i := 0
+	first := ws.firstSpans(b)
 	for q := range b.Trajectories() {
-		last := i - 1
-		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
-			last = max(last, int(b.SpanIDs[t]))
-		}
-		for ; i < last; i++ {
-			spans[i].bonus = spans[i+1].bonus
-		}
-		if i == last {
-			spans[i].bonus = 0
-			i++
+		bonus := 0.0 // of the span after the one at hand
+		for i := first[q+1] - 1; i >= first[q]; i-- {
+			spans[i].bonus, bonus = bonus, spans[i].bonus
 		}
 	}
 	clear(lane[:])

@@ -61,17 +61,14 @@ func (ws *Workspace) GDPO(advantages []float32, b *Batch, opt GDPOOptions) error
 		for q := range part.Rewards {
 			part.Rewards[q] = b.RewardParts[q*K+k]
 		}
-		groups, rewards, err := ws.groupRewards(&part, nil)
-		if err != nil {
-			return err
-		}
 		weight := 1.0
 		if opt.RewardWeights != nil {
 			weight = opt.RewardWeights[k]
 		}
-		for q, r := range part.Rewards {
-			a := rewards[groups.of(b.GroupIDs[q])].relative(r, opt.DivideByStd, opt.Eps)
-			relative[q] += float64(weight * a)
+		if err := ws.eachReward(&part, nil, func(q int, g groupReward) {
+			relative[q] += float64(weight * g.relative(part.Rewards[q], opt.DivideByStd, opt.Eps))
+		}); err != nil {
+			return err
 		}
 		ws.release(taken)
 	}

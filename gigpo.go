@@ -3,7 +3,6 @@ package reweight
 import (
 	"cmp"
 	"math"
-	"slices"
 )
 
 // GiGPOOptions are the options of GiGPO. Gamma and Omega that are both 0 are an error: nobody
@@ -20,13 +19,6 @@ var DefaultGiGPO = GiGPOOptions{Gamma: 0.95, Omega: 1}
 
 // gigpoEps is added to the standard deviations.
 const gigpoEps = 1e-6
-
-// A gigpoStep is a span: its group and anchor, its discounted return, and then its
-// advantage.
-type gigpoStep struct {
-	group, anchor int32
-	value         float64
-}
 
 // GiGPO sets advantages from groups of trajectories, and from groups of spans that
 // started in the same state (arXiv 2505.10978):
@@ -64,23 +56,33 @@ func (ws *Workspace) GiGPO(advantages []float32, b *Batch, opt GiGPOOptions) err
 	); err != nil {
 		return err
 	}
-	turns := ws.turnsOf(b)
-	var times []int32
+	first := ws.firstSpans(b)
+	var perStep []int32
 	if opt.PerStep {
-		times = turns
+		perStep = first
 	}
-	groups, rewards, err := ws.groupRewards(b, times)
-	if err != nil {
+	episode := take[float64](ws, b.Trajectories())
+	if err := ws.eachReward(b, perStep, func(q int, g groupReward) {
+		episode[q] = g.relative(b.Rewards[q], opt.DivideByStd, gigpoEps)
+	}); err != nil {
 		return err
 	}
-	steps := ws.discounted(b, turns, opt.Gamma)
-	ws.compareSteps(steps, opt.DivideByStd)
-	for q, r := range b.Rewards {
-		episode := rewards[groups.of(b.GroupIDs[q])].relative(r, opt.DivideByStd, gigpoEps)
+	steps, states := take[float64](ws, len(count)), take[int64](ws, len(count)) // returns of spans; group and anchor
+	for q, group := range b.GroupIDs {
+		next := 0.0
+		for s := first[q+1] - 1; s >= first[q]; s-- {
+			next = float64(b.SpanRewards[s]) + float64(opt.Gamma*next)
+			steps[s], states[s] = next, int64(group)<<32|int64(uint32(b.Anchors[s]))
+		}
+	}
+	for spans := range ws.grouped(states).each {
+		compareSteps(steps, spans, opt.DivideByStd)
+	}
+	for q, e := range episode {
 		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
 			a := 0.0
 			if b.Role[t] != RoleMasked {
-				a = episode + float64(opt.Omega*steps[b.SpanIDs[t]].value)
+				a = e + float64(opt.Omega*steps[b.SpanIDs[t]])
 			}
 			advantages[t] = float32(a)
 		}
@@ -97,67 +99,23 @@ func (opt *GiGPOOptions) check() error {
 	)
 }
 
-// turnsOf returns the number of spans of each trajectory.
-func (ws *Workspace) turnsOf(b *Batch) []int32 {
-	turns := take[int32](ws, b.Trajectories())
-	next := int32(0) // spans are numbered in the order in which they appear
-	for q := range turns {
-		first := next
-		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
-			next = max(next, b.SpanIDs[t]+1)
-		}
-		turns[q] = next - first
+// compareSteps turns the returns of spans of the same group and anchor into advantages.
+func compareSteps(steps []float64, spans []int, divide bool) {
+	// Less the first return, equal ones are 0 and their mean is exact.
+	n, first, sum, squares := float64(len(spans)), steps[spans[0]], 0.0, 0.0
+	for _, s := range spans {
+		steps[s] -= first
+		sum += steps[s]
 	}
-	return turns
-}
-
-// discounted returns the spans with their discounted returns.
-func (ws *Workspace) discounted(b *Batch, turns []int32, gamma float64) []gigpoStep {
-	steps := take[gigpoStep](ws, len(b.SpanRewards))
-	s := len(steps)
-	for q := len(turns) - 1; q >= 0; q-- {
-		value := 0.0
-		for range turns[q] {
-			s--
-			value = float64(b.SpanRewards[s]) + float64(gamma*value)
-			steps[s] = gigpoStep{b.GroupIDs[q], b.Anchors[s], value}
-		}
+	mean := sum / n
+	for _, s := range spans {
+		steps[s] -= mean
+		squares += float64(steps[s] * steps[s])
 	}
-	return steps
-}
-
-// compareSteps turns the returns into advantages within spans of the same group and anchor.
-func (ws *Workspace) compareSteps(steps []gigpoStep, divide bool) {
-	order := take[int32](ws, len(steps)) // of the spans by group and anchor
-	for s := range order {
-		order[s] = int32(s)
-	}
-	slices.SortFunc(order, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(steps[a].group, steps[b].group), cmp.Compare(steps[a].anchor, steps[b].anchor), cmp.Compare(a, b))
-	})
-	for from := 0; from < len(steps); {
-		first, to := steps[order[from]], from+1
-		for to < len(steps) && steps[order[to]].group == first.group && steps[order[to]].anchor == first.anchor {
-			to++
+	if divide && n > 1 {
+		f := math.Sqrt(squares/(n-1)) + gigpoEps
+		for _, s := range spans {
+			steps[s] /= f
 		}
-		// Less the first return, equal ones are 0 and their mean is exact.
-		n, sum, squares := float64(to-from), 0.0, 0.0
-		for _, s := range order[from:to] {
-			steps[s].value -= first.value
-			sum += steps[s].value
-		}
-		mean := sum / n
-		for _, s := range order[from:to] {
-			d := steps[s].value - mean
-			squares += float64(d * d)
-			steps[s].value = d
-		}
-		if divide && n > 1 {
-			f := math.Sqrt(squares/(n-1)) + gigpoEps
-			for _, s := range order[from:to] {
-				steps[s].value /= f
-			}
-		}
-		from = to
 	}
 }

@@ -18,10 +18,6 @@ func (ws *Workspace) GPG(advantages []float32, b *Batch) error {
 	if err := b.checkOutput("advantages", advantages); err != nil {
 		return err
 	}
-	groups, rewards, err := ws.groupRewards(b, nil)
-	if err != nil {
-		return err
-	}
 	paid := 0
 	for _, r := range b.Rewards {
 		if r != 0 {
@@ -29,9 +25,7 @@ func (ws *Workspace) GPG(advantages []float32, b *Batch) error {
 		}
 	}
 	alpha := float64(len(b.Rewards)) / float64(max(1, paid))
-	for q, r := range b.Rewards {
-		a := alpha * rewards[groups.of(b.GroupIDs[q])].relative(r, false, 0)
-		b.fill(advantages, q, float32(a), 0)
-	}
-	return nil
+	return ws.eachReward(b, nil, func(q int, g groupReward) {
+		b.fill(advantages, q, float32(alpha*g.relative(b.Rewards[q], false, 0)), 0)
+	})
 }

@@ -120,26 +120,11 @@ func (ws *Workspace) GRPOS(advantages []float32, b *Batch, opt GTPOOptions) erro
 // response tokens.
 type shaping struct {
 	values    []float64
-	start     []int // [S+1] where each trajectory's values begin
-	set       []int // [S] of each trajectory
-	sets      []shapingSet
-	positions []shapingPosition // of each set, as many as its longest trajectory has values
+	start     []int             // [S+1] where each trajectory's values begin
+	positions []shapingPosition // of the trajectories at hand, as many as the longest has values
 }
 
-// A shapingSet is the successes of a scope, which have an even number, or its failures,
-// which have the next one.
-type shapingSet struct {
-	longest, first int // number of positions, and the first of them
-
-	// Of the shaped rewards that are normalised together, less one of them, so that
-	// equal ones are exactly 0.
-	n          int
-	base, mean float64
-	sum        [lanes]float64 // of these, then of their squares about the mean: value j of a trajectory in lane j mod 16
-	scale      float64
-}
-
-// A shapingPosition is a set's values at one position.
+// A shapingPosition sums the values that some trajectories have at one position.
 type shapingPosition struct{ n, sum, share float64 }
 
 // shapedAdvantages is GTPO if perToken, else GRPOS.
@@ -156,37 +141,34 @@ func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOO
 	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {
 		return err
 	}
-	S := b.Trajectories()
-	sc := shaping{values: take[float64](ws, b.Tokens()), start: take[int](ws, S+1), set: take[int](ws, S)}
-	clear(sc.set)
-	scopes := 1
-	if opt.Scope == ScopeGroup {
-		groups, err := ws.groupsOf(b)
-		if err != nil {
-			return err
-		}
-		scopes = len(groups)
-		for q, id := range b.GroupIDs {
-			sc.set[q] = 2 * groups.of(id)
-		}
+	groups, err := ws.compared(b, opt.Scope)
+	if err != nil {
+		return err
 	}
-	for q, r := range b.Rewards {
-		if !(float64(r) > opt.Threshold) {
-			sc.set[q]++
-		}
-	}
-	sc.sets = take[shapingSet](ws, 2*scopes)
-	clear(sc.sets)
+	T, S := b.Tokens(), b.Trajectories()
+	sc := shaping{take[float64](ws, T), take[int](ws, S+1), take[shapingPosition](ws, T)}
 	sc.collect(b, opt, perToken)
-	sc.positions = take[shapingPosition](ws, sc.countPositions())
-	sc.shape(b.Rewards, opt)
-	switch opt.Normalization {
-	case NormalizeSeparate:
-		sc.normalize(1)
-	case NormalizeJoint:
-		sc.normalize(2)
+	sets := [2][]int{take[int](ws, S), take[int](ws, S)}
+	for group := range groups.each {
+		successes, failures := sets[0][:0], sets[1][:0]
+		for _, q := range group {
+			if float64(b.Rewards[q]) > opt.Threshold {
+				successes = append(successes, q)
+			} else {
+				failures = append(failures, q)
+			}
+		}
+		sc.shape(successes, b.Rewards, opt, false)
+		sc.shape(failures, b.Rewards, opt, true)
+		switch opt.Normalization {
+		case NormalizeSeparate:
+			sc.normalize(successes)
+			sc.normalize(failures)
+		case NormalizeJoint:
+			sc.normalize(group)
+		}
 	}
-	for q := range b.Trajectories() {
+	for q := range S {
 		i := sc.start[q]
 		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
 			if b.Role[t] == RoleMasked {
@@ -202,8 +184,8 @@ func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOO
 	return nil
 }
 
-// collect sets values to the clamped entropies H of response tokens or to the mean of
-// each trajectory's, and to v = 1 / (H + 1e-8) for failures.
+// collect sets values to the clamped entropies of response tokens, or to the mean of each
+// trajectory's.
 func (sc *shaping) collect(b *Batch, opt *GTPOOptions, perToken bool) {
 	n := 0
 	for q := range b.Trajectories() {
@@ -221,11 +203,6 @@ func (sc *shaping) collect(b *Batch, opt *GTPOOptions, perToken bool) {
 			sc.values[first] = tree(&sum) / float64(n-first)
 			n = first + 1
 		}
-		if sc.set[q]%2 != 0 {
-			for i, h := range sc.values[first:n] {
-				sc.values[first+i] = 1 / (h + shapingEps)
-			}
-		}
 		sc.start[q], sc.start[q+1] = first, n
 	}
 }
@@ -233,77 +210,65 @@ func (sc *shaping) collect(b *Batch, opt *GTPOOptions, perToken bool) {
 // of returns the values of trajectory q.
 func (sc *shaping) of(q int) []float64 { return sc.values[sc.start[q]:sc.start[q+1]] }
 
-// countPositions sets the positions of each set and returns their number.
-func (sc *shaping) countPositions() int {
-	for q, s := range sc.set {
-		sc.sets[s].longest = max(sc.sets[s].longest, len(sc.of(q)))
-	}
-	n := 0
-	for s := range sc.sets {
-		sc.sets[s].first = n
-		n += sc.sets[s].longest
-	}
-	return n
-}
-
-// shape turns values into shaped rewards.
-func (sc *shaping) shape(rewards []float32, opt *GTPOOptions) {
-	clear(sc.positions)
-	for q, s := range sc.set {
-		positions := sc.positions[sc.sets[s].first:]
-		for j, v := range sc.of(q) {
-			positions[j].n++
-			positions[j].sum += v
+// shape turns the entropies of trajectories into shaped rewards. They are the successes of a
+// group, or its failures, whose entropies H become 1 / (H + 1e-8) first.
+func (sc *shaping) shape(trajectories []int, rewards []float32, opt *GTPOOptions, failed bool) {
+	at := sc.positions[:0]
+	for _, q := range trajectories {
+		values := sc.of(q)
+		for j, v := range values {
+			if failed {
+				v = 1 / (v + shapingEps)
+				values[j] = v
+			}
+			if j == len(at) {
+				at = append(at, shapingPosition{})
+			}
+			at[j].n++
+			at[j].sum += v
 		}
 	}
-	for j := range sc.positions {
-		p := &sc.positions[j]
-		p.share = opt.Bonus * p.n / max(p.sum, shapingEps)
+	for j, p := range at {
+		at[j].share = opt.Bonus * p.n / max(p.sum, shapingEps)
 	}
-	for q, s := range sc.set {
-		positions, values := sc.positions[sc.sets[s].first:], sc.of(q)
+	for _, q := range trajectories {
+		values := sc.of(q)
 		base, sign := float64(opt.Base*float64(rewards[q])), 1.0
-		if s%2 != 0 {
+		if failed {
 			base, sign = -opt.Base, -1
 		}
 		for j, v := range values {
-			values[j] = base + float64(sign*positions[j].share*v)
+			values[j] = base + float64(sign*at[j].share*v)
 		}
 	}
 }
 
-// normalize turns shaped rewards into advantages, within as many sets that follow each
-// other as together says.
-func (sc *shaping) normalize(together int) {
-	for q, s := range sc.set {
-		set := &sc.sets[s/together*together]
+// normalize turns the shaped rewards of trajectories into advantages. Value j of each is in
+// lane j mod 16 of the sums.
+func (sc *shaping) normalize(trajectories []int) {
+	var sum, squares [lanes]float64
+	n, base := 0, 0.0 // less the first of them, equal ones are exactly 0
+	for _, q := range trajectories {
 		for j, u := range sc.of(q) {
-			if set.n == 0 {
-				set.base = u
+			if n == 0 {
+				base = u
 			}
-			set.n++
-			set.sum[j%lanes] += u - set.base
+			n++
+			sum[j%lanes] += u - base
 		}
 	}
-	for s := range sc.sets {
-		set := &sc.sets[s]
-		set.mean = tree(&set.sum) / float64(set.n)
-		clear(set.sum[:])
-	}
-	for q, s := range sc.set {
-		set, values := &sc.sets[s/together*together], sc.of(q)
+	mean := tree(&sum) / float64(n)
+	for _, q := range trajectories {
+		values := sc.of(q)
 		for j, u := range values {
-			d := u - set.base - set.mean
-			set.sum[j%lanes] += float64(d * d)
+			d := u - base - mean
+			squares[j%lanes] += float64(d * d)
 			values[j] = d
 		}
 	}
-	for s := range sc.sets {
-		set := &sc.sets[s]
-		set.scale = 1 / math.Sqrt(tree(&set.sum)/float64(set.n)+shapingEps)
-	}
-	for q, s := range sc.set {
-		values, scale := sc.of(q), sc.sets[s/together*together].scale
+	scale := 1 / math.Sqrt(tree(&squares)/float64(n)+shapingEps)
+	for _, q := range trajectories {
+		values := sc.of(q)
 		for j := range values {
 			values[j] *= scale
 		}

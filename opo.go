@@ -2,10 +2,6 @@ package reweight
 
 import "cmp"
 
-// opoGroup is the trajectories of a group, their response tokens, and the rewards of
-// these tokens: each has that of its trajectory.
-type opoGroup struct{ trajectories, tokens, rewards float64 }
-
 // OPO sets advantages to each trajectory's reward less the baseline of its group with the
 // least variance, for which a long response counts more (on-policy RL with optimal reward
 // baseline, arXiv 2505.23585; verl, compute_opo_outcome_advantage):
@@ -23,24 +19,24 @@ func (ws *Workspace) OPO(advantages []float32, b *Batch) error {
 	if err := cmp.Or(b.checkOutput("advantages", advantages), b.checkRewards()); err != nil {
 		return err
 	}
-	groups, err := ws.groupsOf(b)
+	groups, err := ws.compared(b, ScopeGroup)
 	if err != nil {
 		return err
 	}
-	perGroup := take[opoGroup](ws, len(groups))
-	clear(perGroup)
-	for q, r := range b.Rewards {
-		g, n := &perGroup[groups.of(b.GroupIDs[q])], float64(b.responses(q))
-		g.trajectories++
-		g.tokens += n
-		g.rewards += float64(n * float64(r))
-	}
-	for q, r := range b.Rewards {
+	for group := range groups.each {
 		baseline := 0.0
-		if g := perGroup[groups.of(b.GroupIDs[q])]; g.trajectories > 1 {
-			baseline = g.rewards / g.tokens // of a group without response tokens nobody reads it
+		if len(group) > 1 {
+			tokens, rewards := 0.0, 0.0 // each response token has the reward of its trajectory
+			for _, q := range group {
+				n := float64(b.responses(q))
+				tokens += n
+				rewards += float64(n * float64(b.Rewards[q]))
+			}
+			baseline = rewards / tokens // of a group without response tokens nobody reads it
 		}
-		b.fill(advantages, q, float32(float64(r)-baseline), 0)
+		for _, q := range group {
+			b.fill(advantages, q, float32(float64(b.Rewards[q])-baseline), 0)
+		}
 	}
 	return nil
 }

@@ -47,17 +47,22 @@ func TestSummationOrder(t *testing.T) {
 				row[j] += float64(block)
 			}
 		}
-		for _, h := range []int{8, 4, 2, 1} {
-			for j := range h {
-				row[j] += row[j+h]
-			}
-		}
-		got := make([]float64, 1)
+		got, want := make([]float64, 1), inPairs(row)
 		spanSumsPortable(got, x, []int32{0, int32(n)})
-		if got[0] != row[0] {
-			t.Errorf("%d elements: sum %x, want %x", n, got[0], row[0])
+		if got[0] != want {
+			t.Errorf("%d elements: sum %x, want %x", n, got[0], want)
 		}
 	}
+}
+
+// inPairs adds lanes j and j+8, then j and j+4, j+2, j+1.
+func inPairs(l [lanes]float64) float64 {
+	for _, h := range []int{8, 4, 2, 1} {
+		for j := range h {
+			l[j] += l[j+h]
+		}
+	}
+	return l[0]
 }
 
 // TestKLOrder holds the order of the KL's sum, which loss.go states, against a direct
@@ -81,14 +86,9 @@ func TestKLOrder(t *testing.T) {
 				}
 			}
 		}
-		for _, h := range []int{8, 4, 2, 1} {
-			for j := range h {
-				lane[j] += lane[j+h]
-			}
-		}
 		var ws Workspace
 		res := must.Get(ws.Loss(make([]float32, n), nil, &b, DefaultLoss))
-		if want := lane[0] / float64(max(responses, 1)); res.KL != want {
+		if want := inPairs(lane) / float64(max(responses, 1)); res.KL != want {
 			t.Errorf("%d tokens: KL %x, want %x", n, res.KL, want)
 		}
 	}
@@ -220,8 +220,8 @@ func TestSchemeOrders(t *testing.T) {
 			t.Errorf("%d tokens: the mean of EMPG's span is %x, want %x", n, got, want)
 		}
 
-		sc := shaping{values: slices.Clone(values), start: []int{0, first, n}, set: []int{0, 0}, sets: make([]shapingSet, 2)}
-		sc.normalize(1)
+		sc := shaping{values: slices.Clone(values), start: []int{0, first, n}}
+		sc.normalize([]int{0, 1})
 		mean64 := func(of func(u float64) float64) float64 {
 			var lane [lanes]float64
 			for i, v := range values {
@@ -235,8 +235,10 @@ func TestSchemeOrders(t *testing.T) {
 		}
 		mean = mean64(func(u float64) float64 { return u })
 		scale := 1 / math.Sqrt(mean64(func(u float64) float64 { return float64((u - mean) * (u - mean)) })+shapingEps)
-		if s := sc.sets[0]; s.mean != mean || s.scale != scale {
-			t.Errorf("%d tokens: GTPO has the mean %x and the scale %x, want %x and %x", n, s.mean, s.scale, mean, scale)
+		for i, got := range sc.values {
+			if want := (values[i] - values[0] - mean) * scale; got != want {
+				t.Fatalf("%d tokens: value %d of GTPO is %x, want %x", n, i, got, want)
+			}
 		}
 	}
 }
@@ -254,9 +256,9 @@ func TestScratch(t *testing.T) {
 	for round, n := range []int{0, 1, 7, 100, 100, 9, 1000} {
 		func() {
 			defer ws.release(ws.taken)
-			a, b := take[int32](&ws, n), take[gigpoStep](&ws, n)
+			a, b := take[int32](&ws, n), take[shapingPosition](&ws, n)
 			for i := range n {
-				a[i], b[i] = int32(i), gigpoStep{1, 2, float64(i)}
+				a[i], b[i] = int32(i), shapingPosition{1, 2, float64(i)}
 			}
 			inner(n)
 			c := take[uint8](&ws, n)
@@ -265,7 +267,7 @@ func TestScratch(t *testing.T) {
 			}
 			inner(2 * n)
 			for i := range n {
-				if want := (gigpoStep{1, 2, float64(i)}); a[i] != int32(i) || b[i] != want || c[i] != 255 {
+				if want := (shapingPosition{1, 2, float64(i)}); a[i] != int32(i) || b[i] != want || c[i] != 255 {
 					t.Fatalf("round %d, element %d: %v, %v, %v", round, i, a[i], b[i], c[i])
 				}
 			}

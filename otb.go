@@ -52,7 +52,7 @@ func (ws *Workspace) OTB(advantages []float32, b *Batch, opt OTBOptions) error {
 	); err != nil {
 		return err
 	}
-	groups, err := ws.groupsOf(b)
+	groups, err := ws.compared(b, ScopeGroup)
 	if err != nil {
 		return err
 	}
@@ -63,87 +63,65 @@ func (ws *Workspace) OTB(advantages []float32, b *Batch, opt OTBOptions) error {
 	); err != nil {
 		return err
 	}
-
-	all := take[otbGroup](ws, len(groups))
-	clear(all)
-	for q, id := range b.GroupIDs {
-		all[groups.of(id)].add(b.responses(q), int(b.SeqOffsets[q+1]-b.SeqOffsets[q]))
-	}
-	first := 0 // position of the group, among those of all
-	for g := range all {
-		all[g].first = first
-		first += all[g].positions
-	}
-	at := take[otbPosition](ws, first)
-	clear(at)
-	returns := take[float64](ws, T)
-	for q, id := range b.GroupIDs {
-		from, to := b.SeqOffsets[q], b.SeqOffsets[q+1]
-		next := 0.0
-		for t := to - 1; t >= from; t-- {
-			if b.Role[t] != RoleMasked {
-				next += float64(b.TokenRewards[t])
-				returns[t] = next
-			}
+	returns, positions := take[float64](ws, T), take[otbPosition](ws, T)
+	for group := range groups.each {
+		longest, second := 0, 0 // response tokens of the two trajectories that have the most
+		size := int64(0)        // tokens of the longest
+		for _, q := range group {
+			n := b.responses(q)
+			longest, second = max(longest, n), max(second, min(longest, n))
+			size = max(size, b.SeqOffsets[q+1]-b.SeqOffsets[q])
 		}
-		p, weight := all[groups.of(id)].first, 0.0
-		for t := from; t < to; t++ {
-			if b.Role[t] != RoleMasked {
-				weight += 1 - 2*exp64(float64(b.OldLogprobs[t])) + float64(b.SumSqProbs[t])
-				at[p].returns += float64(returns[t] * weight)
-				at[p].weight += weight
-			}
-			if b.Role[t] != RoleMasked || !opt.Turns {
-				p++
-			}
-		}
-	}
-	for q, id := range b.GroupIDs {
-		g := &all[groups.of(id)]
-		p, end := g.first, g.first+g.positions // where B is not 0
-		switch n := b.responses(q); {
-		case g.n == 1:
-			end = p
-		case opt.ZeroTail && n == g.longest && n > g.second:
-			end = p + g.second
-		}
-		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
-			response := b.Role[t] != RoleMasked
-			a := 0.0
-			if response {
-				a = returns[t]
-				if p < end {
-					a -= at[p].returns / (at[p].weight + 1e-8)
+		at := positions[:size]
+		clear(at)
+		for _, q := range group {
+			next, weight, p := 0.0, 0.0, 0
+			for t := b.SeqOffsets[q+1] - 1; t >= b.SeqOffsets[q]; t-- {
+				if b.Role[t] != RoleMasked {
+					next += float64(b.TokenRewards[t])
+					returns[t] = next
 				}
 			}
-			advantages[t] = float32(a)
-			if response || !opt.Turns {
-				p++
+			for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
+				if b.Role[t] != RoleMasked {
+					weight += 1 - 2*exp64(float64(b.OldLogprobs[t])) + float64(b.SumSqProbs[t])
+					at[p].returns += float64(returns[t] * weight)
+					at[p].weight += weight
+				}
+				if b.Role[t] != RoleMasked || !opt.Turns {
+					p++
+				}
+			}
+		}
+		for _, q := range group {
+			end := len(at) // of the positions where B is not 0
+			switch n := b.responses(q); {
+			case len(group) == 1:
+				end = 0
+			case opt.ZeroTail && n == longest && n > second:
+				end = second
+			}
+			p := 0
+			for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
+				response := b.Role[t] != RoleMasked
+				a := 0.0
+				if response {
+					a = returns[t]
+					if p < end {
+						a -= at[p].returns / (at[p].weight + 1e-8)
+					}
+				}
+				advantages[t] = float32(a)
+				if response || !opt.Turns {
+					p++
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// An otbGroup is a group of trajectories.
-type otbGroup struct {
-	n                int // trajectories
-	longest, second  int // response tokens of the two that have the most
-	first, positions int // its positions, as many as its longest trajectory has tokens, are numbered from first
-}
-
-// add counts a trajectory with so many response tokens, of so many tokens.
-func (g *otbGroup) add(responses, tokens int) {
-	g.n++
-	if responses > g.longest {
-		g.longest, g.second = responses, g.longest
-	} else {
-		g.second = max(g.second, responses)
-	}
-	g.positions = max(g.positions, tokens)
-}
-
-// An otbPosition holds sums over the trajectories that have a response token there.
+// An otbPosition holds sums over the trajectories of a group that have a response token there.
 type otbPosition struct {
 	returns float64 // of G W
 	weight  float64 // of W

@@ -16,13 +16,6 @@ type PassAtKOptions struct {
 // DefaultPassAtK divides by the standard deviation plus 1e-6, as verl does.
 var DefaultPassAtK = PassAtKOptions{Eps: 1e-6, DivideByStd: true}
 
-// A topTwo is the trajectory with the highest reward of a group, the first of several, that
-// reward, and the next one.
-type topTwo struct {
-	first           int
-	highest, second float32
-}
-
 // PassAtK sets advantages to how far the highest reward of each group is above the second
 // highest, at the response tokens of the trajectory that has it (the gradient of the
 // expected maximum, arXiv 2503.19595; verl, compute_grpo_passk_outcome_advantage):
@@ -38,38 +31,41 @@ type topTwo struct {
 // and advantages is not written.
 func (ws *Workspace) PassAtK(advantages []float32, b *Batch, opt PassAtKOptions) error {
 	defer ws.release(ws.taken)
-	if err := cmp.Or(b.checkOutput("advantages", advantages), checkNotNegative("Eps", opt.Eps)); err != nil {
-		return err
-	}
-	groups, rewards, err := ws.groupRewards(b, nil)
+	err := cmp.Or(b.checkOutput("advantages", advantages), checkNotNegative("Eps", opt.Eps), b.checkRewards())
 	if err != nil {
 		return err
 	}
-	best := take[topTwo](ws, len(groups))
-	for i := range best {
-		best[i] = topTwo{-1, float32(math.Inf(-1)), float32(math.Inf(-1))}
+	groups, err := ws.compared(b, ScopeGroup)
+	if err != nil {
+		return err
 	}
-	for q, r := range b.Rewards {
-		g := groups.of(b.GroupIDs[q])
-		if rewards[g].n < 2 {
-			return badElement("GroupIDs", q, problem.Lonely, b.GroupIDs[q])
-		}
-		if top := &best[g]; r > top.highest {
-			*top = topTwo{q, r, top.highest}
-		} else {
-			top.second = max(top.second, r)
+	lonely := len(b.GroupIDs) // the first trajectory that is alone in its group
+	for group := range groups.each {
+		if len(group) == 1 {
+			lonely = min(lonely, group[0])
 		}
 	}
-	for q := range b.Rewards {
-		g := groups.of(b.GroupIDs[q])
-		a := 0.0
-		if top := best[g]; top.first == q {
-			a = float64(top.highest) - float64(top.second)
-			if opt.DivideByStd && a != 0 {
-				a /= math.Sqrt(rewards[g].squares/(rewards[g].n-1)) + opt.Eps
+	if lonely < len(b.GroupIDs) {
+		return badElement("GroupIDs", lonely, problem.Lonely, b.GroupIDs[lonely])
+	}
+	for group := range groups.each {
+		first, second := group[0], float32(math.Inf(-1))
+		for _, q := range group[1:] {
+			if r := b.Rewards[q]; r > b.Rewards[first] {
+				first, second = q, b.Rewards[first]
+			} else {
+				second = max(second, r)
 			}
 		}
-		b.fill(advantages, q, float32(a), 0)
+		a := float64(b.Rewards[first]) - float64(second)
+		if opt.DivideByStd && a != 0 {
+			g := b.sumRewards(group, nil)
+			a /= math.Sqrt(g.squares/(g.n-1)) + opt.Eps
+		}
+		for _, q := range group {
+			b.fill(advantages, q, 0, 0)
+		}
+		b.fill(advantages, first, float32(a), 0)
 	}
 	return nil
 }

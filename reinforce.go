@@ -23,18 +23,13 @@ func (ws *Workspace) RLOO(advantages []float32, b *Batch) error {
 	if err := b.checkOutput("advantages", advantages); err != nil {
 		return err
 	}
-	groups, rewards, err := ws.groupRewards(b, nil)
-	if err != nil {
-		return err
-	}
-	for q, r := range b.Rewards {
+	return ws.eachReward(b, nil, func(q int, g groupReward) {
 		a := 0.0
-		if g := rewards[groups.of(b.GroupIDs[q])]; g.n > 1 {
-			a = g.n / (g.n - 1) * (float64(r) - g.mean)
+		if g.n > 1 {
+			a = g.n / (g.n - 1) * (float64(b.Rewards[q]) - g.mean)
 		}
 		b.fill(advantages, q, float32(a), 0)
-	}
-	return nil
+	})
 }
 
 // ReinforcePlusPlusOptions are the options of ReinforcePlusPlus.
@@ -144,13 +139,11 @@ func (ws *Workspace) ReinforcePlusPlusBaseline(advantages []float32, b *Batch) e
 	if err := b.checkOutput("advantages", advantages); err != nil {
 		return err
 	}
-	groups, rewards, err := ws.groupRewards(b, nil)
-	if err != nil {
-		return err
-	}
 	relative := take[float64](ws, b.Trajectories())
-	for q, r := range b.Rewards {
-		relative[q] = rewards[groups.of(b.GroupIDs[q])].relative(r, false, 0)
+	if err := ws.eachReward(b, nil, func(q int, g groupReward) {
+		relative[q] = g.relative(b.Rewards[q], false, 0)
+	}); err != nil {
+		return err
 	}
 	return ws.whitenOutcomes(advantages, b, relative)
 }

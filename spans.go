@@ -24,25 +24,56 @@ func (s Scope) String() string                   { return nameOf(s, scopeNames[:
 func (s Scope) MarshalText() ([]byte, error)     { return []byte(s.String()), nil }
 func (s *Scope) UnmarshalText(name []byte) error { return parseName(s, "Scope", name, scopeNames[:]) }
 
-// groupIndex holds the distinct group ids of a batch in ascending order. A
-// group's number is its place there.
-type groupIndex []int32
-
-// groupsOf returns the groups of the batch's trajectories.
-func (ws *Workspace) groupsOf(b *Batch) (groupIndex, error) {
-	if err := checkLen("GroupIDs", len(b.GroupIDs), b.Trajectories(), "trajectory"); err != nil {
-		return nil, err
-	}
-	groups := take[int32](ws, len(b.GroupIDs))
-	copy(groups, b.GroupIDs)
-	slices.Sort(groups)
-	return slices.Compact(groups), nil
+// A grouping is the numbers from 0 on that have the keys, sorted by these, and of equal keys by
+// themselves.
+type grouping struct {
+	keys  []int64
+	order []int
 }
 
-// of returns the number of the group of that id.
-func (g groupIndex) of(id int32) int {
-	i, _ := slices.BinarySearch(g, id)
-	return i
+// grouped returns the grouping of the keys.
+func (ws *Workspace) grouped(keys []int64) grouping {
+	order := take[int](ws, len(keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(keys[a], keys[b]), a-b) })
+	return grouping{keys, order}
+}
+
+// each calls yield with the numbers of each key.
+func (g grouping) each(yield func(group []int) bool) {
+	for rest := g.order; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && g.keys[rest[n]] == g.keys[rest[0]] {
+			n++
+		}
+		if !yield(rest[:n]) {
+			return
+		}
+		rest = rest[n:]
+	}
+}
+
+// compared returns the trajectories of the batch, grouped as the scope says.
+func (ws *Workspace) compared(b *Batch, scope Scope) (grouping, error) {
+	if scope == ScopeGroup {
+		if err := checkLen("GroupIDs", len(b.GroupIDs), b.Trajectories(), "trajectory"); err != nil {
+			return grouping{}, err
+		}
+	}
+	keys := take[int64](ws, b.Trajectories())
+	for q := range keys {
+		switch scope {
+		case ScopeGroup:
+			keys[q] = int64(b.GroupIDs[q])
+		case ScopeTrajectory:
+			keys[q] = int64(q)
+		case ScopeBatch:
+			keys[q] = 0
+		}
+	}
+	return ws.grouped(keys), nil
 }
 
 // countSpans checks the spans of the batch and returns the number of response tokens of
@@ -69,6 +100,21 @@ func (ws *Workspace) countSpans(b *Batch) ([]int32, error) {
 		return nil, badInput("SpanIDs", problem.SpanEmpty, s)
 	}
 	return count, nil
+}
+
+// firstSpans returns the first span of each trajectory, and behind the last one the number of
+// all spans, which countSpans has checked: they are numbered in the order in which they appear.
+func (ws *Workspace) firstSpans(b *Batch) []int32 {
+	first := take[int32](ws, b.Trajectories()+1)
+	next := int32(0)
+	for q := range b.Trajectories() {
+		first[q] = next
+		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
+			next = max(next, b.SpanIDs[t]+1)
+		}
+	}
+	first[b.Trajectories()] = next
+	return first
 }
 
 // numberOfSpans returns how many spans checked span ids number.
@@ -118,50 +164,4 @@ func (ws *Workspace) gather(arg string, x []float32, b *Batch, count []int32, la
 	copy(start[1:], start) // undo the counting up
 	start[0] = 0
 	return values, start, nil
-}
-
-// sortSpans sorts the spans by their scope, a counting sort. It returns the place of each
-// span among all, and where the places of each scope begin, and end for the last.
-func (ws *Workspace) sortSpans(b *Batch, spans int, scope Scope) (place, offsets []int32, err error) {
-	scopes := 1
-	var groups groupIndex
-	switch scope {
-	case ScopeGroup:
-		if groups, err = ws.groupsOf(b); err != nil {
-			return nil, nil, err
-		}
-		scopes = len(groups)
-	case ScopeTrajectory:
-		scopes = b.Trajectories()
-	}
-	scopeOf := take[int32](ws, spans)
-	place, offsets = take[int32](ws, spans), take[int32](ws, scopes+1)
-	clear(offsets)
-	for q := range b.Trajectories() {
-		g := 0
-		switch scope {
-		case ScopeGroup:
-			g = groups.of(b.GroupIDs[q])
-		case ScopeTrajectory:
-			g = q
-		}
-		for t := b.SeqOffsets[q]; t < b.SeqOffsets[q+1]; t++ {
-			if s := b.SpanIDs[t]; s >= 0 {
-				scopeOf[s] = int32(g)
-			}
-		}
-	}
-	for _, g := range scopeOf {
-		offsets[g+1]++
-	}
-	for g := range scopes {
-		offsets[g+1] += offsets[g]
-	}
-	for s, g := range scopeOf {
-		place[s] = offsets[g]
-		offsets[g]++
-	}
-	copy(offsets[1:], offsets) // undo the counting up
-	offsets[0] = 0
-	return place, offsets, nil
 }
