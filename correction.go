@@ -96,14 +96,8 @@ const leastMean = 1e-8
 
 // correctTokens is RolloutCorrection where each token has its own ratio.
 func (ws *Workspace) correctTokens(isa ISA, factors []float32, b *Batch, opt *RolloutCorrectionOptions) {
-	q := ratioConsts{lo: float32(opt.Low), hi: float32(opt.High), mask: opt.Mask}
-	var sum laneSum
-	ws.importance(isa, factors, b.OldLogprobs, b.RolloutLogprobs, b.Role, &q, &sum)
-	if !opt.Normalize {
-		return
-	}
-	mean := sum.sum() / float64(responses(b.Role))
-	if !(mean > leastMean) {
+	mean := ws.importance(isa, factors, b.OldLogprobs, b.RolloutLogprobs, b.Role, opt) / float64(responses(b.Role))
+	if !opt.Normalize || !(mean > leastMean) {
 		return
 	}
 	for t, r := range b.Role {

@@ -115,27 +115,13 @@ func (k KLForm) value(x float64) float64 {
 	return min(10, k3(max(-20, min(20, -x))))
 }
 
-// klKernels are the forms as divergence computes them.
-var klKernels = [...]klConsts{
-	KLK3:      {kernel: klK3},
-	KLK2:      {kernel: klK2},
-	KLK1:      {kernel: klK1},
-	KLAbs:     {kernel: klAbs},
-	KLK3Plus:  {kernel: klK3, straight: true},
-	KLK1Plus:  {kernel: klK1, straight: true},
-	KLAbsPlus: {kernel: klAbs, straight: true},
-}
-
 // addKL adds the gradient of the divergence from the reference to grad, and returns what
 // it adds to the loss.
 func (ws *Workspace) addKL(isa ISA, grad, logprobs, ref []float32, b *Batch, opt *LossOptions) (loss float64) {
 	b.shares(opt.Aggregation, opt.NormLength, func(from, to int, share float64) {
 		share *= opt.KLCoef
-		q := klKernels[opt.KL]
-		q.scale = float32(share)
-		var sum laneSum
-		ws.divergence(isa, grad[from:to], logprobs[from:to], ref[from:to], b.Role[from:to], &q, &sum)
-		loss += float64(sum.sum() * share)
+		sum := ws.divergence(isa, grad[from:to], logprobs[from:to], ref[from:to], b.Role[from:to], opt.KL, float32(share))
+		loss += float64(sum * share)
 	})
 	return loss
 }

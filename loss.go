@@ -131,7 +131,7 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 	if err := ws.checkLossValues(isa, b, &opt); err != nil {
 		return res, err
 	}
-	var spans []spanSum // where the sequence is a span
+	var spans []sequenceSum // where the sequence is a span
 	if opt.bySpan() {
 		if spans, err = ws.sumSpans(isa, b, &opt); err != nil {
 			return res, err
@@ -334,8 +334,7 @@ func meanK3(b *Batch) float64 {
 		if r == RoleMasked {
 			continue
 		}
-		x := float64(b.RefLogprobs[t]) - float64(b.Logprobs[t])
-		sum[t%lanes] += min(10, k3(max(-20, min(20, x))))
+		sum[t%lanes] += KLK3.value(float64(b.Logprobs[t]) - float64(b.RefLogprobs[t]))
 		n++
 	}
 	return tree(&sum) / float64(max(n, 1))

@@ -14,8 +14,7 @@ import "math"
 type tokenBlock struct {
 	logRatio, ratio [tokenBlockSize]float32 // clamped log-ratios, or 0 where masked; e to their power
 	a, b            [tokenBlockSize]float32 // further exponentials
-	loss            [tokenBlockSize]float32 // of each token, times its weight; 0 where masked
-	ones            [tokenBlockSize]float32 // the weights, where there are none
+	loss, slope     [tokenBlockSize]float32 // of each token, and its derivative by the new log-probability
 }
 
 const tokenBlockSize = 2 * groupSize // tokens: whole groups, few enough for the first cache
@@ -70,82 +69,62 @@ func (block *tokenBlock) setRatios(isa ISA, a, b []float32, role []Role) {
 	isa.exps(block.ratio[:len(role)], block.logRatio[:len(role)], log2E32)
 }
 
-// A lossKernel is one of the loops over tokens that policyLoss runs.
-type lossKernel uint8
-
-const (
-	lossSequence lossKernel = iota // GSPO, GRPO-S, PG, VESPO: the factor is that of a sequence
-	lossCISPO
-	lossSAPO
-	lossDPPO
-	lossDPPOKL
-	lossDRO
-)
-
-// lossConsts are the constants of a policy loss; each kernel reads those that its
-// method of tokenBlock names. Element 1 of a pair is for negative advantages, element 0
-// for the others.
-type lossConsts struct {
-	scale float32 // of the gradient
-
-	lo, hi float32 // clip range: of the ratio, or of the difference of probabilities
-	cap    float32 // of the ratio
-
+// sequenceFactors are the factors of the tokens of a sequence. Element 1 of a pair is for
+// negative advantages, element 0 for the others.
+type sequenceFactors struct {
 	value, linear, slope [2]float32 // l = -A (value + linear*logprob), of which one is 0; dl = -A slope
 	clips                [2]int64   // 1 if such tokens count as clipped, or 0
 	tokenRatio           bool       // slope is also times the token's own ratio
-
-	limits [2]float64 // of the divergence: element 0 is for positive advantages
-	beta   float64    // of the quadratic penalty
-
-	rate, height [2]float32 // sigmoid = 1 / (1 + 2^((ratio-1) * rate)), times height
 }
 
-// policyLoss adds the weighted loss of each response token to the sums and sets grad to
-// its derivative by the new log-probability, times q.scale; 0 for masked tokens, whose
-// other inputs do not matter. The tokens begin groups of the sums.
-func (ws *Workspace) policyLoss(isa ISA, kernel lossKernel, x *lossTokens, q *lossConsts) {
+// policyLoss adds the weighted loss of each response token to the sums and sets grad to its
+// derivative by the new log-probability, times scale; 0 for masked tokens, whose other inputs
+// do not matter. f is read by the policies that have factors of a sequence, and by PolicyPG.
+// The tokens begin groups of the sums, and what comes next begins one.
+func (ws *Workspace) policyLoss(isa ISA, x *lossTokens, scale float32, f *sequenceFactors, opt *LossOptions) {
 	sums, block := &ws.kernels.surrogate, &ws.kernels.block
 	for from := 0; from < len(x.role); from += tokenBlockSize {
 		y := x.slice(from, min(from+tokenBlockSize, len(x.role)))
-		if y.weights == nil {
-			y.weights = block.ones[:len(y.role)]
-			for i := range y.weights {
-				y.weights[i] = 1
-			}
-		}
-		if kernel == lossDRO || kernel == lossSequence && !q.tokenRatio {
+		switch opt.Policy {
+		case PolicyGSPO, PolicyPG, PolicyVESPO, PolicyDRO: // which have no ratios of tokens
 			block.setLogRatios(y.logprobs, y.old, y.role)
-		} else {
+		default:
 			block.setRatios(isa, y.logprobs, y.old, y.role)
 		}
-		switch kernel {
-		case lossSequence:
-			sums.clipped += block.sequence(&y, q)
-		case lossCISPO:
-			sums.clipped += block.cispo(&y, q)
-		case lossSAPO:
-			block.sapo(isa, &y, q)
-		case lossDPPO:
-			sums.clipped += block.dppo(isa, &y, q)
-		case lossDPPOKL:
-			sums.clipped += block.dppoKL(&y, q)
-		case lossDRO:
-			block.dro(&y, q)
+		switch opt.Policy {
+		case PolicyCISPO:
+			sums.clipped += block.cispo(&y, opt)
+		case PolicySAPO:
+			block.sapo(isa, &y, opt)
+		case PolicyDPPOTV:
+			sums.clipped += block.dppo(isa, &y, opt)
+		case PolicyDPPOKL:
+			sums.clipped += block.dppoKL(&y, opt)
+		case PolicyDRO:
+			block.dro(&y, opt)
+		default:
+			sums.clipped += block.sequence(&y, f)
 		}
-		sums.loss.addAll(block.loss[:len(y.role)])
-		sums.logRatio.addAll(block.logRatio[:len(y.role)])
+		n := len(y.role)
+		loss, slope, grad := block.loss[:n], block.slope[:n], y.grad[:n]
+		for i, r := range y.role {
+			w := float32(1)
+			if y.weights != nil {
+				w = y.weights[i]
+			}
+			loss[i] = masked(r, w*loss[i])
+			grad[i] = masked(r, float32(w*slope[i])*scale)
+		}
+		sums.loss.addAll(loss)
+		sums.logRatio.addAll(block.logRatio[:n])
 	}
+	sums.loss.flush()
+	sums.logRatio.flush()
 	sums.tokens += int64(responses(x.role))
 }
 
-// Each of these sets the weighted loss of each token of the block and the gradient, and
-// returns how many response tokens are clipped.
-
-// zeroIf returns 0 if n is 1, and x if n is 0.
-func zeroIf(n int64, x float32) float32 {
-	return math.Float32frombits(math.Float32bits(x) & uint32(n-1))
-}
+// Each of the methods sequence to dro sets the loss and the slope of each token of the block,
+// anything where it is masked, and returns how many response tokens are clipped.
 
 // negative returns 1 if the sign of x is negative, and 0 if not.
 func negative(x float32) uint32 { return math.Float32bits(x) >> 31 }
@@ -155,119 +134,114 @@ func outside(d float32) bool { return d < -20 || d > 20 }
 
 // sequence is for the policies where the factor of a token is that of its sequence, for
 // each sign of the advantage.
-func (block *tokenBlock) sequence(x *lossTokens, q *lossConsts) (clipped int64) {
+func (block *tokenBlock) sequence(x *lossTokens, f *sequenceFactors) (clipped int64) {
 	n := len(x.role)
-	logprobs, old, adv, weights := x.logprobs[:n], x.old[:n], x.advantages[:n], x.weights[:n]
-	ratio, loss, grad, scale := block.ratio[:n], block.loss[:n], x.grad[:n], q.scale
-	if q.clips != [2]int64{} {
+	logprobs, old, adv := x.logprobs[:n], x.old[:n], x.advantages[:n]
+	ratio, loss, slope := block.ratio[:n], block.loss[:n], block.slope[:n]
+	if f.clips != [2]int64{} {
 		for i, r := range x.role {
 			a := masked(r, adv[i])
-			clipped += oneIf(a > 0)&q.clips[0] | oneIf(a < 0)&q.clips[1]
+			clipped += oneIf(a > 0)&f.clips[0] | oneIf(a < 0)&f.clips[1]
 		}
 	}
-	for i, r := range x.role {
-		j, neg := negative(adv[i]), -adv[i]
-		l, g := neg*(q.value[j]+float32(q.linear[j]*logprobs[i])), q.slope[j]
-		if q.tokenRatio {
+	for i, a := range adv {
+		j := negative(a)
+		loss[i] = -a * (f.value[j] + float32(f.linear[j]*logprobs[i]))
+		g := f.slope[j]
+		if f.tokenRatio {
 			g *= ratio[i]
 			if outside(logprobs[i] - old[i]) {
 				g = 0
 			}
 		}
-		loss[i] = masked(r, weights[i]*l)
-		grad[i] = masked(r, float32(weights[i]*float32(neg*g))*scale)
+		slope[i] = -a * g
 	}
 	return clipped
 }
 
 // cispo is for CISPO: the clipped ratio is a constant factor.
-func (block *tokenBlock) cispo(x *lossTokens, q *lossConsts) (clipped int64) {
+func (block *tokenBlock) cispo(x *lossTokens, opt *LossOptions) (clipped int64) {
 	n := len(x.role)
-	logprobs, adv, weights := x.logprobs[:n], x.advantages[:n], x.weights[:n]
-	ratio, loss, grad, scale := block.ratio[:n], block.loss[:n], x.grad[:n], q.scale
-	lo, hi := q.lo, q.hi
+	logprobs, adv := x.logprobs[:n], x.advantages[:n]
+	ratio, loss, slope := block.ratio[:n], block.loss[:n], block.slope[:n]
+	lo, hi := float32(1-opt.ClipLow), float32(1+opt.ClipHigh)
 	for i, r := range x.role {
 		c := atMost(hi, atLeast(lo, ratio[i]))
 		if c != ratio[i] && r != RoleMasked {
 			clipped++
 		}
 		g := -adv[i] * c
-		loss[i] = masked(r, weights[i]*float32(g*logprobs[i]))
-		grad[i] = masked(r, float32(weights[i]*g)*scale)
+		loss[i], slope[i] = g*logprobs[i], g
 	}
 	return clipped
 }
 
-// sapo is for SAPO, whose factor is a sigmoid of the ratio.
-func (block *tokenBlock) sapo(isa ISA, x *lossTokens, q *lossConsts) {
+// sapo is for SAPO, whose factor is a sigmoid of the ratio: 1 / (1 + 2^((ratio-1) * rate)),
+// times height. Element 1 of both is for negative advantages.
+func (block *tokenBlock) sapo(isa ISA, x *lossTokens, opt *LossOptions) {
 	n := len(x.role)
-	logprobs, old, adv, weights := x.logprobs[:n], x.old[:n], x.advantages[:n], x.weights[:n]
-	ratio, loss, grad, scale := block.ratio[:n], block.loss[:n], x.grad[:n], q.scale
+	logprobs, old, adv := x.logprobs[:n], x.old[:n], x.advantages[:n]
+	ratio, loss, slope := block.ratio[:n], block.loss[:n], block.slope[:n]
+	rate := [2]float32{float32(-opt.TauPos * log2E), float32(-opt.TauNeg * log2E)}
+	height := [2]float32{float32(4 / opt.TauPos), float32(4 / opt.TauNeg)}
 	y, e := block.a[:n], block.b[:n]
 	for i, rho := range ratio {
-		y[i] = float32(rho-1) * q.rate[negative(adv[i])]
+		y[i] = float32(rho-1) * rate[negative(adv[i])]
 	}
 	isa.exps(e, y, 1)
-	for i, r := range x.role {
-		e, neg := e[i], -adv[i]
+	for i, a := range adv {
+		e, neg := e[i], -a
 		if y[i] < minY {
 			e = 0 // so that the derivative vanishes
 		}
 		s := 1 / (1 + e)
-		l := float32(neg*s) * q.height[negative(adv[i])]
-		g := float32(float32(float32(4*neg)*s)*float32(e*s)) * ratio[i]
+		loss[i] = float32(neg*s) * height[negative(a)]
+		slope[i] = float32(float32(float32(4*neg)*s)*float32(e*s)) * ratio[i]
 		if outside(logprobs[i] - old[i]) {
-			g = 0
+			slope[i] = 0
 		}
-		loss[i] = masked(r, weights[i]*l)
-		grad[i] = masked(r, float32(weights[i]*g)*scale)
 	}
 }
 
 // dppo is for DPPO-TV: the capped ratio is a constant factor, 0 where the probability
 // has moved too far in the advantage's direction.
-func (block *tokenBlock) dppo(isa ISA, x *lossTokens, q *lossConsts) (clipped int64) {
+func (block *tokenBlock) dppo(isa ISA, x *lossTokens, opt *LossOptions) (clipped int64) {
 	n := len(x.role)
-	logprobs, adv, weights := x.logprobs[:n], x.advantages[:n], x.weights[:n]
-	ratio, loss, grad, scale := block.ratio[:n], block.loss[:n], x.grad[:n], q.scale
+	logprobs, adv := x.logprobs[:n], x.advantages[:n]
+	ratio, loss, slope := block.ratio[:n], block.loss[:n], block.slope[:n]
 	now, then := block.a[:n], block.b[:n]
 	isa.exps(now, logprobs, log2E32)
 	isa.exps(then, x.old, log2E32)
-	up, down, cap := q.hi, -q.lo, q.cap
+	up, down, most := float32(opt.ClipHigh), -float32(opt.ClipLow), float32(opt.RatioCap)
 	for i, r := range x.role {
 		moved := now[i] - then[i]
 		clip := oneIf(adv[i] > 0)&oneIf(moved > up) | oneIf(!(adv[i] > 0))&oneIf(moved < down)
 		clipped += clip & oneIf(r != RoleMasked)
-		ratio[i] = zeroIf(clip, atMost(cap, ratio[i]))
-	}
-	for i, r := range x.role {
-		g := -adv[i] * ratio[i]
-		loss[i] = masked(r, weights[i]*float32(g*logprobs[i]))
-		grad[i] = masked(r, float32(weights[i]*g)*scale)
+		g := -adv[i] * choose(clip != 0, 0, atMost(most, ratio[i]))
+		loss[i], slope[i] = g*logprobs[i], g
 	}
 	return clipped
 }
 
 // dppoKL is for DPPO-KL: the same with the divergence of two outcomes, the token and any
 // other, in float64, because 1 minus a probability near 1 cancels.
-func (block *tokenBlock) dppoKL(x *lossTokens, q *lossConsts) (clipped int64) {
+func (block *tokenBlock) dppoKL(x *lossTokens, opt *LossOptions) (clipped int64) {
 	for i, r := range x.role {
-		var l, g float32
-		if r != RoleMasked {
-			new, old, a := float64(x.logprobs[i]), float64(x.old[i]), x.advantages[i]
-			limit, away := q.limits[0], new > old
-			if !(a > 0) {
-				limit, away = q.limits[1], new < old
-			}
-			if away && !(binaryKL(old, new) <= limit) {
-				clipped++
-			} else {
-				g = -a * atMost(q.cap, block.ratio[i])
-			}
-			l = x.weights[i] * float32(g*x.logprobs[i])
-			g = float32(x.weights[i]*g) * q.scale
+		if r == RoleMasked {
+			continue
 		}
-		block.loss[i], x.grad[i] = l, g
+		new, old, a := float64(x.logprobs[i]), float64(x.old[i]), x.advantages[i]
+		limit, away := opt.ClipHigh, new > old
+		if !(a > 0) {
+			limit, away = opt.ClipLow, new < old
+		}
+		g := float32(0)
+		if away && !(binaryKL(old, new) <= limit) {
+			clipped++
+		} else {
+			g = -a * atMost(float32(opt.RatioCap), block.ratio[i])
+		}
+		block.loss[i], block.slope[i] = g*x.logprobs[i], g
 	}
 	return clipped
 }
@@ -284,17 +258,13 @@ func binaryKL(old, new float64) float64 {
 }
 
 // dro is for DRO, in float64: the advantage and the penalty may cancel.
-func (block *tokenBlock) dro(x *lossTokens, q *lossConsts) {
-	for i, r := range x.role {
-		var l, g float32
-		if r != RoleMasked {
-			new, a := float64(x.logprobs[i]), float64(x.advantages[i])
-			d := new - float64(x.old[i])
-			pull := float64(q.beta * d)
-			l = float32(float64(pull*d)/2 - float64(a*new))
-			g = float32(pull-a) * q.scale
-		}
-		block.loss[i], x.grad[i] = l, g
+func (block *tokenBlock) dro(x *lossTokens, opt *LossOptions) {
+	for i, l := range x.logprobs {
+		new, a := float64(l), float64(x.advantages[i])
+		d := new - float64(x.old[i])
+		pull := float64(opt.Beta * d)
+		block.loss[i] = float32(float64(pull*d)/2 - float64(a*new))
+		block.slope[i] = float32(pull - a)
 	}
 }
 
@@ -320,25 +290,20 @@ func sumLogRatios(a, b []float32, role []Role, clamp bool) (sum float64, n int) 
 	return tree(&l), responses(role)
 }
 
-// ratioConsts are the bounds of importance ratios.
-type ratioConsts struct {
-	lo, hi float32
-	mask   bool // whether a ratio out of bounds becomes 0, not the nearer bound
-}
-
-// importance sets dst to e^(a-b), with a - b kept between -20 and 20, within the bounds,
-// and adds it to sum; to 1 for masked tokens, which add nothing and whose other inputs do
-// not matter. dst may be a or b, or nil for the sum alone. The tokens begin a group of the sum.
-func (ws *Workspace) importance(isa ISA, dst, a, b []float32, role []Role, q *ratioConsts, sum *laneSum) {
-	block := &ws.kernels.block
+// importance sets dst to e^(a-b), with a - b kept between -20 and 20, within the bounds of
+// the options or masked by them, and returns its sum; to 1 for masked tokens, which add
+// nothing and whose other inputs do not matter. dst may be a or b, or nil for the sum alone.
+func (ws *Workspace) importance(isa ISA, dst, a, b []float32, role []Role, opt *RolloutCorrectionOptions) float64 {
+	var sum laneSum
+	lo, hi, block := float32(opt.Low), float32(opt.High), &ws.kernels.block
 	for from := 0; from < len(role); from += tokenBlockSize {
 		to := min(from+tokenBlockSize, len(role))
 		block.setRatios(isa, a[from:to], b[from:to], role[from:to])
 		n := to - from
 		ratio, kept := block.ratio[:n], block.loss[:n]
 		for i, r := range role[from:to] {
-			c := atMost(q.hi, atLeast(q.lo, ratio[i]))
-			if q.mask {
+			c := atMost(hi, atLeast(lo, ratio[i]))
+			if opt.Mask {
 				c = choose(c == ratio[i], c, 0)
 			}
 			kept[i] = masked(r, c)
@@ -351,23 +316,7 @@ func (ws *Workspace) importance(isa ISA, dst, a, b []float32, role []Role, q *ra
 			dst[from+i] = kept[i] + (1 - masked(r, 1)) // 1 if it is masked
 		}
 	}
-}
-
-// A klKernel is the value whose derivative and sum divergence computes.
-type klKernel uint8
-
-const (
-	klK1  klKernel = iota // x
-	klAbs                 // |x|
-	klK2                  // x^2 / 2
-	klK3                  // e^-x + x - 1
-)
-
-// klConsts are the divergence's constants.
-type klConsts struct {
-	kernel   klKernel
-	straight bool    // whether the derivative is that of k2, not the value's own
-	scale    float32 // of the derivative
+	return sum.sum()
 }
 
 // e^y - 1 - y = y^2 (1/2 + y/6 + ...) for |y| <= 1/2, where the difference would
@@ -382,23 +331,25 @@ const (
 	klC8 = 0x1.a01a02p-16
 )
 
-// divergence adds the estimate of each response token to sum, and its derivative by the
-// log-probability, times q.scale, to grad. x is logprobs - ref. The tokens begin a group
-// of the sum.
-func (ws *Workspace) divergence(isa ISA, grad, logprobs, ref []float32, role []Role, q *klConsts, sum *laneSum) {
+// divergence returns the sum of the estimates of the response tokens, and adds their
+// derivatives by the log-probabilities, times scale, to grad. x is logprobs - ref.
+func (ws *Workspace) divergence(
+	isa ISA, grad, logprobs, ref []float32, role []Role, form KLForm, scale float32,
+) float64 {
+	var sum laneSum
 	block := &ws.kernels.block
 	for from := 0; from < len(role); from += tokenBlockSize {
 		to := min(from+tokenBlockSize, len(role))
-		if q.kernel == klK3 {
+		if form == KLK3 || form == KLK3Plus {
 			block.setRatios(isa, ref[from:to], logprobs[from:to], role[from:to])
 		}
 		for i, r := range role[from:to] {
 			x := masked(r, logprobs[from+i]-ref[from+i])
 			var k, g float32
-			switch q.kernel {
-			case klK1:
+			switch form {
+			case KLK1, KLK1Plus:
 				k, g = x, 1
-			case klAbs:
+			case KLAbs, KLAbsPlus:
 				k = float32(math.Abs(float64(x)))
 				if x > 0 {
 					g = 1
@@ -406,18 +357,19 @@ func (ws *Workspace) divergence(isa ISA, grad, logprobs, ref []float32, role []R
 				if x < 0 {
 					g = -1
 				}
-			case klK2:
+			case KLK2:
 				k, g = float32(0.5*x)*x, x
-			case klK3:
+			case KLK3, KLK3Plus:
 				k, g = k3Term(block.logRatio[i], block.ratio[i])
 			}
-			if q.straight {
+			if form >= KLK3Plus { // the three that have the derivative of KLK2
 				g = x
 			}
-			grad[from+i] += masked(r, float32(g*q.scale))
+			grad[from+i] += masked(r, float32(g*scale))
 			sum.add(i, k)
 		}
 	}
+	return sum.sum()
 }
 
 // k3Term returns min(10, e - y - 1) with e = e^y, for y between -20 and 20, and its
@@ -444,38 +396,29 @@ func k3Term(y, e float32) (k, g float32) {
 	return k, g
 }
 
-// valueConsts are the value loss's constants.
-type valueConsts struct {
-	clip  float32
-	scale float32 // of the gradient
-}
-
-// valueSums are its sums over response tokens.
-type valueSums struct {
-	loss    laneSum
-	clipped int64
-}
-
-// valueLoss adds the clipped value loss of each response token to the sums and sets grad
-// to its derivative by the new value, times q.scale; 0 for masked tokens, whose other
-// inputs do not matter. grad may be any of the float inputs. The tokens begin a group of
-// the sum.
-func (ws *Workspace) valueLoss(grad, values, old, returns []float32, role []Role, q *valueConsts, sums *valueSums) {
+// valueLoss returns the sum of the clipped value losses of the response tokens and how many
+// are clipped, and sets grad to the derivatives by the new values, times scale; 0 for masked
+// tokens, whose other inputs do not matter. grad may be any of the float inputs.
+func (ws *Workspace) valueLoss(
+	grad, values, old, returns []float32, role []Role, clip, scale float32,
+) (total float64, count int64) {
+	var sum laneSum
 	for from := 0; from < len(role); from += tokenBlockSize {
 		n := min(tokenBlockSize, len(role)-from)
 		loss := ws.kernels.block.loss[:n]
 		g, v, o, want := grad[from:][:n], values[from:][:n], old[from:][:n], returns[from:][:n]
 		for i, r := range role[from:][:n] {
 			d := v[i] - want[i]
-			low, high := o[i]-q.clip, o[i]+q.clip
+			low, high := o[i]-clip, o[i]+clip
 			c := choose(v[i] < low, low, v[i])
 			c = choose(c > high, high, c)
 			dc := c - want[i]
 			square, clipped := float32(d*d), float32(dc*dc)
 			loss[i] = masked(r, 0.5*choose(clipped > square, clipped, square))
-			g[i] = masked(r, choose(clipped > square, 0, d*q.scale))
-			sums.clipped += oneIf(clipped > square) & oneIf(r != RoleMasked)
+			g[i] = masked(r, choose(clipped > square, 0, d*scale))
+			count += oneIf(clipped > square) & oneIf(r != RoleMasked)
 		}
-		sums.loss.addAll(loss)
+		sum.addAll(loss)
 	}
+	return sum.sum(), count
 }

@@ -246,19 +246,21 @@ func (x *lossTokens) slice(from, to int) lossTokens {
 // segment computes the terms of the tokens x, which are those of the batch from token
 // from on, whole trajectories of it, and returns their sums. spans are those of the batch
 // where the sequence is a span.
-func (ws *Workspace) segment(isa ISA, x *lossTokens, b *Batch, from int, spans []spanSum, scale float64, opt *LossOptions) SurrogateSums {
+func (ws *Workspace) segment(
+	isa ISA, x *lossTokens, b *Batch, from int, spans []sequenceSum, scale float64, opt *LossOptions,
+) SurrogateSums {
 	ws.kernels.surrogate = surrogateSums{}
 	n := len(x.role)
 	switch {
 	case opt.bySpan():
 		for at := 0; at < n; {
 			end, span := runOf(b.SpanIDs[from:], x.role, at)
-			q := lossConsts{scale: float32(scale)}
+			var f sequenceFactors
 			if span >= 0 {
-				q.setSequence(spans[span].sum, spans[span].n, opt)
+				f.set(spans[span], opt)
 			}
 			run := x.slice(at, end)
-			ws.terms(isa, lossSequence, &run, &q)
+			ws.policyLoss(isa, &run, float32(scale), &f, opt)
 			at = end
 		}
 	case opt.bySequence():
@@ -294,50 +296,28 @@ func runOf(spans []int32, role []Role, first int) (end int, span int32) {
 // sequence adds the terms of the tokens to the sums. They are one sequence to the
 // policies that have a factor of the sequence.
 func (ws *Workspace) sequence(isa ISA, x *lossTokens, scale float64, opt *LossOptions) {
-	q := lossConsts{scale: float32(scale)}
+	f := sequenceFactors{linear: [2]float32{1, 1}, slope: [2]float32{1, 1}} // of PolicyPG
 	switch opt.Policy {
 	case PolicyPPO:
 		ws.clippedSurrogate(isa, x, scale, opt)
-	case PolicyCISPO:
-		q.lo, q.hi = float32(1-opt.ClipLow), float32(1+opt.ClipHigh)
-		ws.terms(isa, lossCISPO, x, &q)
-	case PolicySAPO:
-		q.rate = [2]float32{float32(-opt.TauPos * log2E), float32(-opt.TauNeg * log2E)}
-		q.height = [2]float32{float32(4 / opt.TauPos), float32(4 / opt.TauNeg)}
-		ws.terms(isa, lossSAPO, x, &q)
-	case PolicyPG:
-		q.linear, q.slope = [2]float32{1, 1}, [2]float32{1, 1}
-		ws.terms(isa, lossSequence, x, &q)
-	case PolicyDPPOTV:
-		q.lo, q.hi, q.cap = float32(opt.ClipLow), float32(opt.ClipHigh), float32(opt.RatioCap)
-		ws.terms(isa, lossDPPO, x, &q)
-	case PolicyDPPOKL:
-		q.limits, q.cap = [2]float64{opt.ClipHigh, opt.ClipLow}, float32(opt.RatioCap)
-		ws.terms(isa, lossDPPOKL, x, &q)
-	case PolicyDRO:
-		q.beta = opt.Beta
-		ws.terms(isa, lossDRO, x, &q)
+		return
 	case PolicyGMPO:
 		ws.geometricMean(x, scale, opt)
+		return
 	case PolicyClipCov:
 		ws.clipCov(isa, x, scale, opt)
+		return
 	case PolicyKLCov:
 		ws.klCov(isa, x, scale, opt)
+		return
 	case PolicyGSPO, PolicyGRPOS, PolicyVESPO:
-		sum, n := ws.sumSequence(isa, x, opt)
-		q.setSequence(sum, n, opt)
-		ws.terms(isa, lossSequence, x, &q)
+		f = sequenceFactors{}
+		f.set(ws.sumSequence(isa, x, opt), opt)
 	}
+	ws.policyLoss(isa, x, float32(scale), &f, opt)
 }
 
-// terms runs a kernel on the tokens and adds to the sums.
-func (ws *Workspace) terms(isa ISA, kernel lossKernel, x *lossTokens, q *lossConsts) {
-	ws.policyLoss(isa, kernel, x, q)
-	ws.kernels.surrogate.loss.flush() // what comes next begins a group
-	ws.kernels.surrogate.logRatio.flush()
-}
-
-// clippedSurrogate is terms for PPO.
+// clippedSurrogate adds the terms of PPO to the sums.
 func (ws *Workspace) clippedSurrogate(isa ISA, x *lossTokens, scale float64, opt *LossOptions) {
 	q := surrogateConsts{lo: float32(1 - opt.ClipLow), hi: float32(1 + opt.ClipHigh), dual: float32(opt.DualClip), scale: float32(scale)}
 	if opt.DualClip == 0 {
@@ -354,39 +334,38 @@ func (s *surrogateSums) result() SurrogateSums {
 	return SurrogateSums{int(s.tokens), int(s.clipped), s.loss.sum(), s.logRatio.sum()}
 }
 
-// sumSequence returns what the factor of a sequence is computed from, summed over its
-// response tokens, and their number: log-ratios for GSPO, ratios for GRPO-S, clamped
-// log-ratios for VESPO.
-func (ws *Workspace) sumSequence(isa ISA, x *lossTokens, opt *LossOptions) (sum float64, n int) {
-	if opt.Policy == PolicyGRPOS {
-		q := ratioConsts{hi: math.MaxFloat32}
-		var total laneSum
-		ws.importance(isa, nil, x.logprobs, x.old, x.role, &q, &total)
-		return total.sum(), responses(x.role)
-	}
-	return sumLogRatios(x.logprobs, x.old, x.role, opt.Policy == PolicyVESPO)
-}
-
-// A spanSum is what sumSequence returns of a span.
-type spanSum struct {
+// A sequenceSum is what the factor of a sequence is computed from, summed over its n response
+// tokens: log-ratios for GSPO, ratios for GRPO-S, clamped log-ratios for VESPO.
+type sequenceSum struct {
 	sum float64
 	n   int
 }
 
+// sumSequence returns the sum of the tokens of a sequence.
+func (ws *Workspace) sumSequence(isa ISA, x *lossTokens, opt *LossOptions) (s sequenceSum) {
+	if opt.Policy == PolicyGRPOS {
+		all := RolloutCorrectionOptions{High: math.MaxFloat32}
+		return sequenceSum{ws.importance(isa, nil, x.logprobs, x.old, x.role, &all), responses(x.role)}
+	}
+	s.sum, s.n = sumLogRatios(x.logprobs, x.old, x.role, opt.Policy == PolicyVESPO)
+	return s
+}
+
 // sumSpans checks the spans of the batch and returns the sums of each.
-func (ws *Workspace) sumSpans(isa ISA, b *Batch, opt *LossOptions) ([]spanSum, error) {
+func (ws *Workspace) sumSpans(isa ISA, b *Batch, opt *LossOptions) ([]sequenceSum, error) {
 	count, err := ws.countSpans(b)
 	if err != nil {
 		return nil, err
 	}
-	spans := take[spanSum](ws, len(count))
+	spans := take[sequenceSum](ws, len(count))
 	clear(spans)
 	for at := 0; at < b.Tokens(); {
 		end, span := runOf(b.SpanIDs, b.Role, at)
 		if span >= 0 {
-			sum, n := ws.sumSequence(isa, &lossTokens{logprobs: b.Logprobs[at:end], old: b.OldLogprobs[at:end], role: b.Role[at:end]}, opt)
-			spans[span].sum += sum
-			spans[span].n += n
+			x := lossTokens{logprobs: b.Logprobs[at:end], old: b.OldLogprobs[at:end], role: b.Role[at:end]}
+			run := ws.sumSequence(isa, &x, opt)
+			spans[span].sum += run.sum
+			spans[span].n += run.n
 		}
 		at = end
 	}
@@ -401,9 +380,9 @@ const (
 	maxVESPOLogRatio = 20
 )
 
-// setSequence sets the factors of a sequence with that sum over n response tokens.
-func (q *lossConsts) setSequence(sum float64, n int, opt *LossOptions) {
-	mean := sum / float64(max(1, n))
+// set sets the factors of a sequence with that sum.
+func (f *sequenceFactors) set(of sequenceSum, opt *LossOptions) {
+	mean := of.sum / float64(max(1, of.n))
 	switch opt.Policy {
 	case PolicyGSPO:
 		s := exp64(min(mean, maxMeanLogRatio))
@@ -411,31 +390,31 @@ func (q *lossConsts) setSequence(sum float64, n int, opt *LossOptions) {
 		if mean > maxMeanLogRatio {
 			slope = 0
 		}
-		q.clip(s, slope, opt)
+		f.clip(s, slope, opt)
 	case PolicyGRPOS:
-		q.tokenRatio = true
-		q.clip(mean, 1, opt)
+		f.tokenRatio = true
+		f.clip(mean, 1, opt)
 	case PolicyVESPO:
-		y := max(minVESPOLogRatio, min(maxVESPOLogRatio, sum))
-		q.linear = [2]float32{vespoFactor(y, opt.PowerPos, opt.DecayPos), vespoFactor(y, opt.PowerNeg, opt.DecayNeg)}
-		q.slope = q.linear
+		y := max(minVESPOLogRatio, min(maxVESPOLogRatio, of.sum))
+		f.linear = [2]float32{vespoFactor(y, opt.PowerPos, opt.DecayPos), vespoFactor(y, opt.PowerNeg, opt.DecayNeg)}
+		f.slope = f.linear
 	}
 }
 
 // clip sets the factors of a sequence of ratio s, as PPO clips the ratio of a token.
-func (q *lossConsts) clip(s, slope float64, opt *LossOptions) {
+func (f *sequenceFactors) clip(s, slope float64, opt *LossOptions) {
 	high, low := s, s // the ratio where A >= 0, and where A < 0
-	q.slope = [2]float32{float32(slope), float32(slope)}
+	f.slope = [2]float32{float32(slope), float32(slope)}
 	if most := 1 + opt.ClipHigh; s > most {
-		high, q.slope[0], q.clips[0] = most, 0, 1
+		high, f.slope[0], f.clips[0] = most, 0, 1
 	}
 	if least := 1 - opt.ClipLow; s < least {
-		low, q.slope[1], q.clips[1] = least, 0, 1
+		low, f.slope[1], f.clips[1] = least, 0, 1
 	}
 	if opt.DualClip != 0 && low > opt.DualClip {
-		low, q.slope[1] = opt.DualClip, 0
+		low, f.slope[1] = opt.DualClip, 0
 	}
-	q.value = [2]float32{float32(high), float32(low)}
+	f.value = [2]float32{float32(high), float32(low)}
 }
 
 // vespoFactor returns phi, at most what float32 can hold.

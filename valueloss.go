@@ -49,11 +49,10 @@ func (ws *Workspace) ValueLoss(grad []float32, b *Batch, opt ValueLossOptions) (
 	}
 	clipped := int64(0)
 	b.shares(opt.Aggregation, opt.NormLength, func(from, to int, share float64) {
-		q := valueConsts{clip: float32(opt.Clip), scale: float32(share)}
-		var sums valueSums
-		ws.valueLoss(grad[from:to], b.NewValues[from:to], b.Values[from:to], b.Returns[from:to], b.Role[from:to], &q, &sums)
-		res.Loss += float64(sums.loss.sum() * share)
-		clipped += sums.clipped
+		sum, n := ws.valueLoss(grad[from:to], b.NewValues[from:to], b.Values[from:to], b.Returns[from:to], b.Role[from:to],
+			float32(opt.Clip), float32(share))
+		res.Loss += float64(sum * share)
+		clipped += n
 	})
 	res.Tokens = responses(b.Role)
 	res.ClipFraction = float64(clipped) / float64(max(1, res.Tokens))
