@@ -173,23 +173,13 @@ func (r *RejectionStatistic) UnmarshalText(name []byte) error {
 	return parseName(r, "Statistic", name, rejectionNames[:])
 }
 
-// form returns which estimate the statistic is of, 1, 2 or 3, and over what.
-func (r RejectionStatistic) form() (k int, over reduction) {
+// estimate returns which estimate the statistic is of, 1, 2 or 3.
+func (r RejectionStatistic) estimate() int {
 	if r >= RejectSeqMaxK2 {
-		return int(r-RejectSeqMaxK2) + 2, overMax
+		return int(r-RejectSeqMaxK2) + 2
 	}
-	return int(r%3) + 1, reduction(r / 3)
+	return int(r%3) + 1
 }
-
-// A reduction makes one number of those of a trajectory's tokens.
-type reduction uint8
-
-const (
-	overToken reduction = iota // none: each token has its own
-	overSum
-	overMean
-	overMax
-)
 
 // RejectOptions are the options of Reject. Bounds of 0 are an error: nobody has set them.
 type RejectOptions struct {
@@ -205,7 +195,7 @@ func (opt *RejectOptions) check() error {
 	if err := checkName("Statistic", opt.Statistic, rejectionNames[:]); err != nil {
 		return err
 	}
-	if k, _ := opt.Statistic.form(); k != 1 {
+	if opt.Statistic.estimate() != 1 {
 		if !(opt.High >= 0) {
 			return badInput("High", problem.NotNegative, opt.High)
 		}
@@ -236,7 +226,7 @@ func (ws *Workspace) Reject(weights []float32, b *Batch, opt RejectOptions) erro
 	if err := ws.checkRollout(isa, b); err != nil {
 		return err
 	}
-	k, over := opt.Statistic.form()
+	k := opt.Statistic.estimate()
 	low, high := 0.0, opt.High // k2 and k3 are at least 0
 	if k == 1 {
 		low = log64(opt.Low)
@@ -255,26 +245,22 @@ func (ws *Workspace) Reject(weights []float32, b *Batch, opt RejectOptions) erro
 		var lane [lanes]float64 // token i of the trajectory in lane i mod 16
 		for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
 			if b.Role[t] == RoleMasked {
-				if over == overToken {
-					weights[t] = 0
-				}
+				weights[t] = 0
 				continue
 			}
 			v := estimate(k, float64(b.OldLogprobs[t])-float64(b.RolloutLogprobs[t]))
-			if over == overToken {
-				weights[t] = keep(v)
-			}
+			weights[t] = keep(v)
 			n++
 			lane[(t-b.SeqOffsets[s])%lanes] += v
 			largest = max(largest, v)
 		}
-		switch over {
-		case overSum:
-			b.fill(weights, s, keep(tree(&lane)), 0)
-		case overMean:
-			b.fill(weights, s, keep(tree(&lane)/float64(n)), 0)
-		case overMax:
+		switch {
+		case opt.Statistic >= RejectSeqMaxK2:
 			b.fill(weights, s, keep(largest), 0)
+		case opt.Statistic >= RejectSeqMeanK1:
+			b.fill(weights, s, keep(tree(&lane)/float64(n)), 0)
+		case opt.Statistic >= RejectSeqSumK1:
+			b.fill(weights, s, keep(tree(&lane)), 0)
 		}
 	}
 	return nil
