@@ -205,22 +205,18 @@ func tested(rho float64, df int) Correlation {
 	return c
 }
 
+// ranks returns the rank of each element, from 1 on; equal ones share the mean of theirs.
 func ranks(x []float64) []float64 {
-	order := make([]int, len(x))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(x[a], x[b]) })
-	r := make([]float64, len(x))
-	for i := 0; i < len(order); {
-		j := i + 1
-		for j < len(order) && x[order[j]] == x[order[i]] {
-			j++
-		}
-		for _, k := range order[i:j] {
-			r[k] = float64(i+j+1) / 2
-		}
-		i = j
+	sorted, r := slices.Sorted(slices.Values(x)), make([]float64, len(x))
+	for i, v := range x {
+		below, _ := slices.BinarySearch(sorted, v)
+		notAbove, _ := slices.BinarySearchFunc(sorted, v, func(e, v float64) int {
+			if e > v {
+				return 1
+			}
+			return -1
+		})
+		r[i] = float64(below+notAbove+1) / 2
 	}
 	return r
 }
