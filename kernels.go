@@ -241,19 +241,10 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 // pieceOfRanges returns the end of the ranges, from the first on, that have at most
 // pieceSize elements together and are at most as many; it is one range at least.
 func pieceOfRanges(offsets []int32, first int) int {
-	last := min(len(offsets)-1, first+pieceSize)
-	limit := int(offsets[first]) + pieceSize
-	if int(offsets[last]) <= limit {
-		return last
+	last, limit := min(len(offsets)-1, first+pieceSize), int(offsets[first])+pieceSize
+	end := first + 1
+	for end < last && int(offsets[end+1]) <= limit {
+		end++
 	}
-	// The end that is sought is low or between the two.
-	low, high := first+1, last
-	for high-low > 1 {
-		if middle := (low + high) / 2; int(offsets[middle]) <= limit {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return low
+	return end
 }
