@@ -1,6 +1,10 @@
 package reweight
 
-import "github.com/seed621a2839/reweight/internal/problem"
+import (
+	"cmp"
+
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // A Role says what a token is to the loss.
 type Role uint8
@@ -183,25 +187,15 @@ func (b *Batch) Validate() error {
 		return err
 	}
 	for _, a := range b.Arrays() {
-		if l, ok := a.Data.(*Logits); ok {
-			if l.empty() {
-				continue
-			}
-			if err := l.check(a.Field, T); err != nil {
-				return err
-			}
-			if err := checkIDs("TokenIDs", b.TokenIDs, 0, l.Vocab); err != nil {
-				return err
-			}
-			continue
-		}
 		var err error
-		switch n := a.Len(); {
-		case n == 0:
+		switch l, logits := a.Data.(*Logits); {
+		case logits && !l.empty():
+			err = cmp.Or(l.check(a.Field, T), checkIDs("TokenIDs", b.TokenIDs, 0, l.Vocab))
+		case a.Len() == 0:
 		case a.Per == PerToken:
-			err = checkLen(a.Field, n, T, "token")
+			err = checkLen(a.Field, a.Len(), T, "token")
 		case a.Per == PerTrajectory:
-			err = checkLen(a.Field, n, S, "trajectory")
+			err = checkLen(a.Field, a.Len(), S, "trajectory")
 		case a.Per == PerPart:
 			err = b.checkParts()
 		}
@@ -209,10 +203,8 @@ func (b *Batch) Validate() error {
 			return err
 		}
 	}
-	if len(b.Rewards) != 0 {
-		if err := b.checkRewards(); err != nil {
-			return err
-		}
+	if err := checkRewards("Rewards", b.Rewards); err != nil {
+		return err
 	}
 	if len(b.SpanIDs) != 0 {
 		if err := checkTokenCount(T); err != nil {
