@@ -19,17 +19,25 @@ func (l Logits) chunks(i, n int, tail *[lanes]float32) (x unsafe.Pointer, dtype,
 		load16(tail, l, i+whole*lanes, n)
 		rest = tail
 	}
-	format := l.DType()
-	switch format {
-	case DTypeF32:
-		x = unsafe.Pointer(&l.F32[i])
+	x = l.pointer(i)
+	raceRead(l.bytes(x, whole))
+	return x, int(l.DType()), whole, rest
+}
+
+// pointer returns where element i is.
+func (l Logits) pointer(i int) unsafe.Pointer {
+	switch l.DType() {
 	case DTypeBF16:
-		x = unsafe.Pointer(&l.BF16[i])
-	default:
-		x = unsafe.Pointer(&l.F16[i])
+		return unsafe.Pointer(&l.BF16[i])
+	case DTypeF16:
+		return unsafe.Pointer(&l.F16[i])
 	}
-	raceRead(x, whole*lanes*format.Size())
-	return x, int(format), whole, rest
+	return unsafe.Pointer(&l.F32[i])
+}
+
+// bytes returns the memory of so many chunks from x on.
+func (l Logits) bytes(x unsafe.Pointer, chunks int) []byte {
+	return unsafe.Slice((*byte)(x), chunks*lanes*l.DType().Size())
 }
 
 func (isa ISA) blockMax(row Logits, i, n int) float32 {
@@ -61,33 +69,17 @@ func (isa ISA) rowGradient(dst, row Logits, q *gradConsts) {
 		rowGradientPortable(dst, row, q)
 		return
 	}
-	var d, x unsafe.Pointer
-	format := row.DType()
-	if format == DTypeF32 {
-		d, x = unsafe.Pointer(&dst.F32[0]), unsafe.Pointer(&row.F32[0])
-	} else {
-		d, x = unsafe.Pointer(&dst.BF16[0]), unsafe.Pointer(&row.BF16[0])
-	}
-	raceRead(x, whole*format.Size())
-	raceWrite(d, whole*format.Size())
-	isa.rowGradientAsm(d, x, int(format), whole/lanes, q)
-	if whole < n {
-		rowGradientPortable(dst.from(whole), row.from(whole), q)
-	}
-}
-
-// from returns the elements from i on.
-func (l Logits) from(i int) Logits {
-	if l.F32 != nil {
-		return Logits{F32: l.F32[i:]}
-	}
-	return Logits{BF16: l.BF16[i:]}
+	d, x := dst.pointer(0), row.pointer(0)
+	raceRead(row.bytes(x, whole/lanes))
+	raceWrite(dst.bytes(d, whole/lanes))
+	isa.rowGradientAsm(d, x, int(row.DType()), whole/lanes, q)
+	rowGradientPortable(dst.slice(whole, n), row.slice(whole, n), q)
 }
 
 func (isa ISA) maskedMoments(x []float32, role []Role, roles RoleSet, shift float64, m *momentSums) {
 	if whole := len(x) &^ (lanes - 1); isa != Portable && whole > 0 {
-		raceReadFloats(x[:whole])
-		raceRead(unsafe.Pointer(&role[0]), whole)
+		raceRead(x[:whole])
+		raceRead(role[:whole])
 		isa.maskedMomentsAsm(&x[0], &role[0], whole/lanes, int(roles), shift, m)
 		x, role = x[whole:], role[whole:]
 	}
@@ -96,9 +88,9 @@ func (isa ISA) maskedMoments(x []float32, role []Role, roles RoleSet, shift floa
 
 func (isa ISA) actFocusWeights(dst, signal []float32, role []Role, q *actFocusConsts) {
 	if whole := len(dst) &^ (lanes - 1); isa != Portable && whole > 0 {
-		raceReadFloats(signal[:whole])
-		raceRead(unsafe.Pointer(&role[0]), whole)
-		raceWriteFloats(dst[:whole])
+		raceRead(signal[:whole])
+		raceRead(role[:whole])
+		raceWrite(dst[:whole])
 		isa.actFocusWeightsAsm(&dst[0], &signal[0], &role[0], whole/lanes, q)
 		dst, signal, role = dst[whole:], signal[whole:], role[whole:]
 	}
@@ -110,8 +102,8 @@ func (isa ISA) spanSums(sums []float64, x []float32, offsets []int32) {
 		spanSumsPortable(sums, x, offsets)
 		return
 	}
-	raceReadFloats(x[offsets[0]:offsets[len(sums)]])
-	raceWrite(unsafe.Pointer(&sums[0]), 8*len(sums))
+	raceRead(x[offsets[0]:offsets[len(sums)]])
+	raceWrite(sums)
 	isa.spanSumsAsm(&sums[0], &x[0], &offsets[0], len(sums))
 }
 
@@ -120,16 +112,16 @@ func (isa ISA) minMax(lo, hi, x []float32, offsets []int32) {
 		minMaxPortable(lo, hi, x, offsets)
 		return
 	}
-	raceReadFloats(x[offsets[0]:offsets[len(lo)]])
-	raceWriteFloats(lo)
-	raceWriteFloats(hi)
+	raceRead(x[offsets[0]:offsets[len(lo)]])
+	raceWrite(lo)
+	raceWrite(hi)
 	isa.minMaxAsm(&lo[0], &hi[0], &x[0], &offsets[0], len(lo))
 }
 
 func (isa ISA) expScale(dst, x []float32, lo, k float32, sum *laneSum) {
 	if whole := len(x) &^ (lanes - 1); isa != Portable && whole > 0 {
-		raceReadFloats(x[:whole])
-		raceWriteFloats(dst[:whole])
+		raceRead(x[:whole])
+		raceWrite(dst[:whole])
 		isa.expScaleAsm(&dst[0], &x[0], whole/lanes, lo, k, sum)
 		dst, x = dst[whole:], x[whole:]
 	}
@@ -138,7 +130,7 @@ func (isa ISA) expScale(dst, x []float32, lo, k float32, sum *laneSum) {
 
 func (isa ISA) scale(dst []float32, f float32) {
 	if whole := len(dst) &^ (lanes - 1); isa != Portable && whole > 0 {
-		raceWriteFloats(dst[:whole])
+		raceWrite(dst[:whole])
 		isa.scaleAsm(&dst[0], whole/lanes, f)
 		dst = dst[whole:]
 	}
@@ -147,9 +139,9 @@ func (isa ISA) scale(dst []float32, f float32) {
 
 func (isa ISA) multiply(dst, a, b []float32) {
 	if whole := len(dst) &^ (lanes - 1); isa != Portable && whole > 0 {
-		raceReadFloats(a[:whole])
-		raceReadFloats(b[:whole])
-		raceWriteFloats(dst[:whole])
+		raceRead(a[:whole])
+		raceRead(b[:whole])
+		raceWrite(dst[:whole])
 		isa.multiplyAsm(&dst[0], &a[0], &b[0], whole/lanes)
 		dst, a, b = dst[whole:], a[whole:], b[whole:]
 	}
@@ -162,13 +154,13 @@ var ones = [lanes]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
 func (isa ISA) surrogate(grad, logprobs, old, adv, weights []float32, role []Role, q *surrogateConsts, sums *surrogateSums) {
 	if whole := len(role) &^ (lanes - 1); isa != Portable && whole > 0 {
 		for _, x := range [...][]float32{logprobs, old, adv} {
-			raceReadFloats(x[:whole])
+			raceRead(x[:whole])
 		}
-		raceRead(unsafe.Pointer(&role[0]), whole)
-		raceWriteFloats(grad[:whole])
+		raceRead(role[:whole])
+		raceWrite(grad[:whole])
 		w, stride := &ones[0], 0
 		if weights != nil {
-			raceReadFloats(weights[:whole])
+			raceRead(weights[:whole])
 			w, stride = &weights[0], 4*lanes
 			weights = weights[whole:]
 		}

@@ -93,8 +93,10 @@ func (l Logits) check(arg string, rows int) error {
 }
 
 // row returns row r of l.
-func (l Logits) row(r int) Logits {
-	lo, hi := r*l.Vocab, (r+1)*l.Vocab
+func (l Logits) row(r int) Logits { return l.slice(r*l.Vocab, (r+1)*l.Vocab) }
+
+// slice returns elements lo to hi.
+func (l Logits) slice(lo, hi int) Logits {
 	switch {
 	case l.F32 != nil:
 		return Logits{Vocab: l.Vocab, F32: l.F32[lo:hi:hi]}

@@ -2,11 +2,7 @@
 
 package reweight
 
-import "unsafe"
-
 const raceEnabled = false
 
-func raceRead(unsafe.Pointer, int)  {}
-func raceWrite(unsafe.Pointer, int) {}
-func raceReadFloats([]float32)      {}
-func raceWriteFloats([]float32)     {}
+func raceRead[E any]([]E)  {}
+func raceWrite[E any]([]E) {}

@@ -12,8 +12,10 @@ const raceEnabled = true
 
 // The race detector does not see what assembly touches: it is told.
 
-func raceRead(p unsafe.Pointer, bytes int)  { runtime.RaceReadRange(p, bytes) }
-func raceWrite(p unsafe.Pointer, bytes int) { runtime.RaceWriteRange(p, bytes) }
+func raceRead[E any](x []E) {
+	runtime.RaceReadRange(unsafe.Pointer(unsafe.SliceData(x)), len(x)*int(unsafe.Sizeof(*new(E))))
+}
 
-func raceReadFloats(x []float32)  { raceRead(unsafe.Pointer(unsafe.SliceData(x)), 4*len(x)) }
-func raceWriteFloats(x []float32) { raceWrite(unsafe.Pointer(unsafe.SliceData(x)), 4*len(x)) }
+func raceWrite[E any](x []E) {
+	runtime.RaceWriteRange(unsafe.Pointer(unsafe.SliceData(x)), len(x)*int(unsafe.Sizeof(*new(E))))
+}
