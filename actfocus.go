@@ -31,9 +31,9 @@ func (s *Signal) UnmarshalText(name []byte) error {
 // them.
 func (s Signal) Arrays() []string {
 	var names []string
-	fields, _ := s.arrays(new(Batch))
+	of := s.arrays(new(Batch))
 	for _, a := range new(Batch).Arrays() {
-		if a.Field == fields[0] || a.Field == fields[1] {
+		if a.Field == of[0].arg || a.Field == of[1].arg {
 			names = append(names, a.Name)
 		}
 	}
@@ -102,62 +102,56 @@ func (opt *ActFocusOptions) check() error {
 	)
 }
 
-// arrays returns the arrays of the batch that a signal is made of, and the
-// names of their fields.
-func (s Signal) arrays(b *Batch) (names [2]string, arrays [2][]float32) {
+// arrays returns the arrays of the batch that a signal is made of, one or two.
+func (s Signal) arrays(b *Batch) [2]array {
 	switch s {
 	case SignalEnergy:
-		return [2]string{"RefEnergy"}, [2][]float32{b.RefEnergy}
+		return [2]array{{"RefEnergy", b.RefEnergy}}
 	case SignalRefEntropy:
-		return [2]string{"RefEntropy"}, [2][]float32{b.RefEntropy}
+		return [2]array{{"RefEntropy", b.RefEntropy}}
 	case SignalSurprisal:
-		return [2]string{"OldLogprobs"}, [2][]float32{b.OldLogprobs}
+		return [2]array{{"OldLogprobs", b.OldLogprobs}}
 	}
-	return [2]string{"OldLogprobs", "RefLogprobs"}, [2][]float32{b.OldLogprobs, b.RefLogprobs}
+	return [2]array{{"OldLogprobs", b.OldLogprobs}, {"RefLogprobs", b.RefLogprobs}}
 }
 
 // signalOf returns the signal of each token: an array of the batch, or one that
 // is computed into scratch memory.
 func (ws *Workspace) signalOf(b *Batch, s Signal) ([]float32, error) {
-	T := b.Tokens()
-	names, arrays := s.arrays(b)
-	for i, name := range names {
-		if name != "" {
-			if err := checkLen(name, len(arrays[i]), T, "token"); err != nil {
+	T, of := b.Tokens(), s.arrays(b)
+	for _, a := range of {
+		if a.arg != "" {
+			if err := checkLen(a.arg, len(a.x), T, "token"); err != nil {
 				return nil, err
 			}
 		}
 	}
-	switch s {
-	case SignalSurprisal:
-		signal := take[float32](ws, T)
-		for t, l := range b.OldLogprobs {
-			signal[t] = -l
-		}
-		return signal, nil
-	case SignalLogRatio:
-		signal := take[float32](ws, T)
-		for t, l := range b.OldLogprobs {
+	if s != SignalSurprisal && s != SignalLogRatio {
+		return of[0].x, nil
+	}
+	signal := take[float32](ws, T)
+	for t, l := range b.OldLogprobs {
+		signal[t] = -l
+		if s == SignalLogRatio {
 			signal[t] = l - b.RefLogprobs[t]
 		}
-		return signal, nil
 	}
-	return arrays[0], nil
+	return signal, nil
 }
 
 // signalNotFinite names the array and the action token that make the signal not
 // finite; there is one.
 func (b *Batch) signalNotFinite(s Signal, signal []float32) error {
-	names, arrays := s.arrays(b)
-	for i, name := range names {
-		if name == "" {
+	of := s.arrays(b)
+	for _, a := range of {
+		if a.arg == "" {
 			continue
 		}
-		if t := firstNotFinite(arrays[i], b.Role, Roles(RoleAction)); t >= 0 {
-			return badElement(name, t, problem.AtAction, arrays[i][t])
+		if t := firstNotFinite(a.x, b.Role, Roles(RoleAction)); t >= 0 {
+			return badElement(a.arg, t, problem.AtAction, a.x[t])
 		}
 	}
 	// Both log-probabilities are finite, and their difference is not.
 	t := firstNotFinite(signal, b.Role, Roles(RoleAction))
-	return badElement(names[0], t, problem.Difference, arrays[0][t])
+	return badElement(of[0].arg, t, problem.Difference, of[0].x[t])
 }

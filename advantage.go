@@ -134,8 +134,8 @@ func (ws *Workspace) GAE(advantages, returns, rewards []float32, b *Batch, opt G
 	T := b.Tokens()
 	if err := cmp.Or(
 		checkLen("advantages", len(advantages), T, "token"),
-		checkOptional("returns", returns, T),
-		checkLens(T, "token", length{"rewards", len(rewards)}, length{"Values", len(b.Values)}),
+		checkOptional("returns", returns, T, "token"),
+		checkLens(T, "token", array{"rewards", rewards}, array{"Values", b.Values}),
 		b.checkLayout(),
 		checkRange("Gamma", opt.Gamma, 0, 1),
 		checkRange("Lambda", opt.Lambda, 0, 1),
@@ -173,7 +173,8 @@ const whitenEps = 1e-8
 // dst is not written.
 func (ws *Workspace) Whiten(dst, x []float32, role []Role) error {
 	isa, err := ws.ISA.resolve()
-	if err = cmp.Or(err, checkLens(len(role), "token", length{"dst", len(dst)}, length{"x", len(x)}), checkRoles("role", role)); err != nil {
+	err = cmp.Or(err, checkLens(len(role), "token", array{"dst", dst}, array{"x", x}), checkRoles("role", role))
+	if err != nil {
 		return err
 	}
 	n, mean, squares := ws.spread(isa, x, role, Responses)

@@ -20,28 +20,28 @@ func checkLen(arg string, got, want int, unit string) error {
 	return nil
 }
 
-// A length is how many elements an argument has.
-type length struct {
+// An array is an argument of numbers.
+type array struct {
 	arg string
-	n   int
+	x   []float32
 }
 
-// checkLens wants one element per unit in each of the arguments.
-func checkLens(want int, unit string, lengths ...length) error {
-	for _, l := range lengths {
-		if err := checkLen(l.arg, l.n, want, unit); err != nil {
+// checkLens wants one element per unit in each of the arrays.
+func checkLens(want int, unit string, arrays ...array) error {
+	for _, a := range arrays {
+		if err := checkLen(a.arg, len(a.x), want, unit); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkOptional wants one element per token, or nil.
-func checkOptional(arg string, x []float32, tokens int) error {
+// checkOptional wants one element per unit, or nil.
+func checkOptional(arg string, x []float32, want int, unit string) error {
 	if x == nil {
 		return nil
 	}
-	return checkLen(arg, len(x), tokens, "token")
+	return checkLen(arg, len(x), want, unit)
 }
 
 // checkRange wants a number from low to high.
@@ -56,6 +56,33 @@ func checkRange(arg string, x, low, high float64) error {
 func checkNotNegative(arg string, x float64) error {
 	if !(x >= 0 && x <= math.MaxFloat32) {
 		return badInput(arg, problem.NotNegative32, x)
+	}
+	return nil
+}
+
+// checkPositive wants a number above 0, and none above most, which may be +Inf.
+func checkPositive(arg string, x, most float64) error {
+	switch {
+	case x > 0 && x <= most:
+		return nil
+	case most == inf:
+		return badInput(arg, problem.Above, x)
+	}
+	return badInput(arg, problem.Positive, x)
+}
+
+// checkShare wants a number above 0 and at most 1.
+func checkShare(arg string, x float64) error {
+	if !(x > 0 && x <= 1) {
+		return badInput(arg, problem.Share, x)
+	}
+	return nil
+}
+
+// checkAtLeast wants a number that is no less than that of another argument.
+func checkAtLeast[N int | float64](arg string, x, least N, other string) error {
+	if !(x >= least) {
+		return badInput(arg, problem.AtLeast, x, least, other)
 	}
 	return nil
 }
@@ -101,13 +128,7 @@ func checkEither(arg string, x float64, other string, y float64, defaults string
 
 // checkBounds wants 0 <= low <= high, of which high may be +Inf.
 func checkBounds(low, high float64) error {
-	if err := checkNotNegative("Low", low); err != nil {
-		return err
-	}
-	if !(high >= low) {
-		return badInput("High", problem.AtLeast, high, low, "Low")
-	}
-	return nil
+	return cmp.Or(checkNotNegative("Low", low), checkAtLeast("High", high, low, "Low"))
 }
 
 func checkTemperature(tau float64) error {
@@ -149,29 +170,33 @@ func notFiniteResponse(arg string, x []float32, role []Role) error {
 	return badElement(arg, t, problem.AtResponse, x[t])
 }
 
-// checkFinite wants finite values at response tokens.
-func (ws *Workspace) checkFinite(isa ISA, arg string, x []float32, role []Role) error {
-	if sum := ws.moments(isa, x, role, Responses, 0).Sum; sum-sum != 0 {
-		return notFiniteResponse(arg, x, role)
+// checkFinite wants finite values at response tokens. An array may be empty.
+func (ws *Workspace) checkFinite(isa ISA, role []Role, arrays ...array) error {
+	for _, a := range arrays {
+		if sum := ws.moments(isa, a.x, role, Responses, 0).Sum; sum-sum != 0 {
+			return notFiniteResponse(a.arg, a.x, role)
+		}
 	}
 	return nil
 }
 
-// checkResponses wants one x per token, finite at response tokens.
-func (ws *Workspace) checkResponses(isa ISA, arg string, x []float32, role []Role) error {
-	if err := checkLen(arg, len(x), len(role), "token"); err != nil {
-		return err
+// checkResponses wants one value per token, finite at response tokens.
+func (ws *Workspace) checkResponses(isa ISA, role []Role, arrays ...array) error {
+	for _, a := range arrays {
+		if err := checkLen(a.arg, len(a.x), len(role), "token"); err != nil {
+			return err
+		}
+		if err := ws.checkFinite(isa, role, a); err != nil {
+			return err
+		}
 	}
-	return ws.checkFinite(isa, arg, x, role)
+	return nil
 }
 
 // checkPolicies wants advantages, and log-probabilities of the old and the current policy.
 func (ws *Workspace) checkPolicies(isa ISA, b *Batch) error {
-	return cmp.Or(
-		ws.checkResponses(isa, "Advantages", b.Advantages, b.Role),
-		ws.checkResponses(isa, "OldLogprobs", b.OldLogprobs, b.Role),
-		ws.checkResponses(isa, "Logprobs", b.Logprobs, b.Role),
-	)
+	return ws.checkResponses(isa, b.Role,
+		array{"Advantages", b.Advantages}, array{"OldLogprobs", b.OldLogprobs}, array{"Logprobs", b.Logprobs})
 }
 
 // checkRoles wants every role to be one of the three.

@@ -88,7 +88,7 @@ func (ws *Workspace) checkRollout(isa ISA, b *Batch) error {
 	if err := b.checkLayout(); err != nil {
 		return err
 	}
-	return cmp.Or(ws.checkResponses(isa, "OldLogprobs", b.OldLogprobs, b.Role), ws.checkResponses(isa, "RolloutLogprobs", b.RolloutLogprobs, b.Role))
+	return ws.checkResponses(isa, b.Role, array{"OldLogprobs", b.OldLogprobs}, array{"RolloutLogprobs", b.RolloutLogprobs})
 }
 
 // leastMean is the mean of the factors that they are not divided by any more.

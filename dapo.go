@@ -35,10 +35,8 @@ func (ws *Workspace) OverlongPenalty(penalties []float32, b *Batch, opt Overlong
 	if opt.Buffer < 1 {
 		return badInput("Buffer", problem.CountPositive, opt.Buffer)
 	}
-	if opt.Maximum < opt.Buffer {
-		return badInput("Maximum", problem.AtLeast, opt.Maximum, opt.Buffer, "Buffer")
-	}
-	if err := checkNotNegative("Penalty", opt.Penalty); err != nil {
+	err := cmp.Or(checkAtLeast("Maximum", opt.Maximum, opt.Buffer, "Buffer"), checkNotNegative("Penalty", opt.Penalty))
+	if err != nil {
 		return err
 	}
 	for q := range penalties {

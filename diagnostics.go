@@ -10,7 +10,7 @@ import (
 // sum is 0; weights nil stands for 1 at each response token. weights and role
 // have the same length, and roles are 0 to 2; anything else is an error.
 func WeightMass(weights []float32, role []Role) (float64, error) {
-	if err := cmp.Or(checkOptional("weights", weights, len(role)), checkRoles("role", role)); err != nil {
+	if err := cmp.Or(checkOptional("weights", weights, len(role), "token"), checkRoles("role", role)); err != nil {
 		return 0, err
 	}
 	var sum [RoleAction + 1]float64
@@ -265,8 +265,9 @@ func incompleteBeta(x, a, b float64) float64 {
 func (ws *Workspace) EntropyDrift(b *Batch) (float64, error) {
 	defer ws.release(ws.taken)
 	T := b.Tokens()
-	err := checkLens(T, "token", length{"OldLogprobs", len(b.OldLogprobs)}, length{"Entropy", len(b.Entropy)}, length{"Advantages", len(b.Advantages)})
-	if err != nil {
+	if err := checkLens(T, "token",
+		array{"OldLogprobs", b.OldLogprobs}, array{"Entropy", b.Entropy}, array{"Advantages", b.Advantages},
+	); err != nil {
 		return 0, err
 	}
 	count, err := ws.countSpans(b)

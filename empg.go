@@ -68,7 +68,7 @@ func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(ws.checkResponses(isa, "Advantages", b.Advantages, b.Role), ws.checkResponses(isa, "Entropy", b.Entropy, b.Role)); err != nil {
+	if err := ws.checkResponses(isa, b.Role, array{"Advantages", b.Advantages}, array{"Entropy", b.Entropy}); err != nil {
 		return err
 	}
 	spans := take[empgSpan](ws, len(count))

@@ -3,8 +3,6 @@ package reweight
 import (
 	"cmp"
 	"math"
-
-	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // EntropyMaskOptions are the options of EntropyMask. The zero value is an error.
@@ -33,13 +31,15 @@ var DefaultEntropyMask = EntropyMaskOptions{Rho: 0.2}
 func (ws *Workspace) EntropyMask(mask []float32, b *Batch, opt EntropyMaskOptions) (threshold float64, err error) {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
-	if err = cmp.Or(err, checkLen("mask", len(mask), b.Tokens(), "token"), checkRoles("Role", b.Role)); err != nil {
+	if err = cmp.Or(
+		err,
+		checkLen("mask", len(mask), b.Tokens(), "token"),
+		checkRoles("Role", b.Role),
+		checkShare("Rho", opt.Rho),
+	); err != nil {
 		return 0, err
 	}
-	if !(opt.Rho > 0 && opt.Rho <= 1) {
-		return 0, badInput("Rho", problem.Share, opt.Rho)
-	}
-	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {
+	if err := ws.checkResponses(isa, b.Role, array{"Entropy", b.Entropy}); err != nil {
 		return 0, err
 	}
 	n := responses(b.Role)

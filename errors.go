@@ -45,7 +45,8 @@ func badInput(arg string, p *problem.Problem, values ...any) *InputError {
 
 // badElement is an error about one element of an argument.
 func badElement(arg string, index int, p *problem.Problem, values ...any) *InputError {
-	return &InputError{Arg: arg, Index: index, Problem: p.Says(values...)}
+	// A clone, so that no array escapes to the heap with its name.
+	return &InputError{Arg: strings.Clone(arg), Index: index, Problem: p.Says(values...)}
 }
 
 // nameOf returns the name of a value, or its number if it has none.

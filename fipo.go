@@ -3,8 +3,6 @@ package reweight
 import (
 	"cmp"
 	"math"
-
-	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // FIPOOptions are the options of FIPO. Numbers of 0 are an error: nobody has set them.
@@ -41,23 +39,15 @@ var DefaultFIPO = FIPOOptions{HalfLife: 32, Filter: 10, Clip: 0.2, HighOnly: tru
 func (ws *Workspace) FIPO(factors []float32, b *Batch, opt FIPOOptions) error {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
-	if err = cmp.Or(err, checkLen("factors", len(factors), b.Tokens(), "token"), b.checkLayout()); err != nil {
+	if err = cmp.Or(
+		err,
+		b.checkOutput("factors", factors),
+		checkSet("HalfLife", opt.HalfLife, "DefaultFIPO"), checkPositive("HalfLife", opt.HalfLife, math.MaxFloat64),
+		checkSet("Filter", opt.Filter, "DefaultFIPO"), checkPositive("Filter", opt.Filter, inf),
+		checkSet("Clip", opt.Clip, "DefaultFIPO"), checkPositive("Clip", opt.Clip, math.MaxFloat32),
+		checkSet("Safety", opt.Safety, "DefaultFIPO"), checkPositive("Safety", opt.Safety, inf),
+	); err != nil {
 		return err
-	}
-	for _, o := range [...]struct {
-		arg  string
-		x    float64
-		most float64
-	}{{"HalfLife", opt.HalfLife, math.MaxFloat64}, {"Filter", opt.Filter, inf}, {"Clip", opt.Clip, math.MaxFloat32}, {"Safety", opt.Safety, inf}} {
-		if o.x == 0 {
-			return badInput(o.arg, problem.AboveZero, "DefaultFIPO")
-		}
-		if !(o.x > 0 && o.x <= o.most) {
-			if o.most == inf {
-				return badInput(o.arg, problem.Above, o.x)
-			}
-			return badInput(o.arg, problem.Positive, o.x)
-		}
 	}
 	if err := ws.checkPolicies(isa, b); err != nil {
 		return err

@@ -51,7 +51,8 @@ func (ws *Workspace) GiGPO(advantages []float32, b *Batch, opt GiGPOOptions) err
 		return err
 	}
 	if err := cmp.Or(
-		checkLens(len(count), "span", length{"Anchors", len(b.Anchors)}, length{"SpanRewards", len(b.SpanRewards)}),
+		checkLen("Anchors", len(b.Anchors), len(count), "span"),
+		checkLen("SpanRewards", len(b.SpanRewards), len(count), "span"),
 		checkRewards("SpanRewards", b.SpanRewards),
 	); err != nil {
 		return err

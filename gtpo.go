@@ -53,13 +53,10 @@ func (opt *GTPOOptions) check(defaults string) error {
 		checkNotNegative("Bonus", opt.Bonus),
 		checkFinite64("Threshold", opt.Threshold),
 		checkNotNegative("EntropyLow", opt.EntropyLow),
+		checkAtLeast("EntropyHigh", opt.EntropyHigh, opt.EntropyLow, "EntropyLow"),
+		checkName("Normalization", opt.Normalization, normalizationNames[:]),
+		checkName("Scope", opt.Scope, scopeNames[:]),
 	); err != nil {
-		return err
-	}
-	if !(opt.EntropyHigh >= opt.EntropyLow) {
-		return badInput("EntropyHigh", problem.AtLeast, opt.EntropyHigh, opt.EntropyLow, "EntropyLow")
-	}
-	if err := cmp.Or(checkName("Normalization", opt.Normalization, normalizationNames[:]), checkName("Scope", opt.Scope, scopeNames[:])); err != nil {
 		return err
 	}
 	if opt.Scope == ScopeTrajectory {
@@ -138,7 +135,7 @@ func (ws *Workspace) shapedAdvantages(advantages []float32, b *Batch, opt *GTPOO
 	if err = cmp.Or(err, opt.check(defaults), b.checkOutput("advantages", advantages), b.checkRewards()); err != nil {
 		return err
 	}
-	if err := ws.checkResponses(isa, "Entropy", b.Entropy, b.Role); err != nil {
+	if err := ws.checkResponses(isa, b.Role, array{"Entropy", b.Entropy}); err != nil {
 		return err
 	}
 	groups, err := ws.compared(b, opt.Scope)

@@ -71,7 +71,7 @@ func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []Role, mean, s
 	isa, err := ws.ISA.resolve()
 	if err = cmp.Or(
 		err,
-		checkLens(len(role), "token", length{"dst", len(dst)}, length{"signal", len(signal)}),
+		checkLens(len(role), "token", array{"dst", dst}, array{"signal", signal}),
 		checkRoles("role", role),
 		opt.check(),
 		checkFinite32("mean", mean),
@@ -168,7 +168,7 @@ func (ws *Workspace) ExpScale(dst, x []float32, lo float32, rate float64) error 
 // lengths are equal, or that is an error; dst may be a or b.
 func (ws *Workspace) Multiply(dst, a, b []float32) error {
 	isa, err := ws.ISA.resolve()
-	if err = cmp.Or(err, checkLens(len(dst), "element of dst", length{"a", len(a)}, length{"b", len(b)})); err != nil {
+	if err = cmp.Or(err, checkLens(len(dst), "element of dst", array{"a", a}, array{"b", b})); err != nil {
 		return err
 	}
 	for i := 0; i < len(dst); i += pieceSize {
@@ -198,35 +198,24 @@ type SurrogateSums struct {
 func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float32, role []Role, scale float64, opt LossOptions) (SurrogateSums, error) {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
+	read := [...]array{{"logprobs", logprobs}, {"old", old}, {"advantages", advantages}, {"weights", weights}}
 	if err = cmp.Or(
 		err,
-		checkLens(len(role), "token", length{"grad", len(grad)}, length{"logprobs", len(logprobs)}, length{"old", len(old)}, length{"advantages", len(advantages)}),
-		checkOptional("weights", weights, len(role)),
+		checkLen("grad", len(grad), len(role), "token"),
+		checkLens(len(role), "token", read[:3]...),
+		checkOptional("weights", weights, len(role), "token"),
 		checkRoles("role", role),
-		opt.check(),
+		opt.check(weights),
+		checkFinite32("scale", scale),
 	); err != nil {
-		return SurrogateSums{}, err
-	}
-	if weights != nil && opt.unweighted() {
-		return SurrogateSums{}, badInput("weights", problem.NoWeights)
-	}
-	if err := checkFinite32("scale", scale); err != nil {
 		return SurrogateSums{}, err
 	}
 	if opt.bySpan() {
 		return SurrogateSums{}, badInput("Sequence", problem.Spanless, opt.Sequence, SequenceTrajectory)
 	}
 	if opt.Policy != PolicyPPO {
-		for _, a := range [...]struct {
-			arg string
-			x   []float32
-		}{{"logprobs", logprobs}, {"old", old}, {"advantages", advantages}, {"weights", weights}} {
-			if a.x == nil {
-				continue
-			}
-			if err := ws.checkFinite(isa, a.arg, a.x, role); err != nil {
-				return SurrogateSums{}, err
-			}
+		if err := ws.checkFinite(isa, role, read[:]...); err != nil {
+			return SurrogateSums{}, err
 		}
 	}
 	x := lossTokens{grad, logprobs, old, advantages, weights, role, nil}

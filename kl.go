@@ -79,10 +79,11 @@ func (ws *Workspace) KLRewards(rewards []float32, b *Batch, opt KLRewardsOptions
 		return err
 	}
 	if opt.KLCoef != 0 {
-		if err := checkLens(T, "token", length{"OldLogprobs", len(b.OldLogprobs)}, length{"RefLogprobs", len(b.RefLogprobs)}); err != nil {
+		old, ref := array{"OldLogprobs", b.OldLogprobs}, array{"RefLogprobs", b.RefLogprobs}
+		if err := checkLens(T, "token", old, ref); err != nil {
 			return err
 		}
-		if err := cmp.Or(ws.checkFinite(isa, "OldLogprobs", b.OldLogprobs, b.Role), ws.checkFinite(isa, "RefLogprobs", b.RefLogprobs, b.Role)); err != nil {
+		if err := ws.checkFinite(isa, b.Role, old, ref); err != nil {
 			return err
 		}
 	}

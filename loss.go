@@ -273,9 +273,9 @@ func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 	T := b.Tokens()
 	if err := cmp.Or(
 		checkRoles("Role", b.Role),
-		checkLens(T, "token", length{"grad", len(grad)}, length{"Logprobs", len(b.Logprobs)},
-			length{"OldLogprobs", len(b.OldLogprobs)}, length{"Advantages", len(b.Advantages)}),
-		checkOptional("weights", weights, T),
+		checkLens(T, "token", array{"grad", grad}, array{"Logprobs", b.Logprobs},
+			array{"OldLogprobs", b.OldLogprobs}, array{"Advantages", b.Advantages}),
+		checkOptional("weights", weights, T, "token"),
 	); err != nil {
 		return err
 	}
@@ -284,11 +284,8 @@ func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 			return err
 		}
 	}
-	if err := opt.check(); err != nil {
+	if err := opt.check(weights); err != nil {
 		return err
-	}
-	if weights != nil && opt.unweighted() {
-		return badInput("weights", problem.NoWeights)
 	}
 	if opt.Aggregation != TokenMean || opt.bySequence() {
 		return checkOffsets(b.SeqOffsets, T)
@@ -302,26 +299,26 @@ func (ws *Workspace) checkLossValues(isa ISA, b *Batch, opt *LossOptions) error 
 	if opt.Policy == PolicyPPO && opt.KLCoef == 0 {
 		return nil
 	}
-	if err := ws.checkFinite(isa, "Logprobs", b.Logprobs, b.Role); err != nil {
-		return err
+	new, ref := array{"Logprobs", b.Logprobs}, array{"RefLogprobs", b.RefLogprobs}
+	if opt.Policy == PolicyPPO {
+		return ws.checkFinite(isa, b.Role, new, ref)
 	}
-	if opt.Policy != PolicyPPO {
-		if err := cmp.Or(ws.checkFinite(isa, "OldLogprobs", b.OldLogprobs, b.Role), ws.checkFinite(isa, "Advantages", b.Advantages, b.Role)); err != nil {
-			return err
-		}
-	}
-	if len(b.RefLogprobs) == 0 {
-		return nil
-	}
-	return ws.checkFinite(isa, "RefLogprobs", b.RefLogprobs, b.Role)
+	old, advantages := array{"OldLogprobs", b.OldLogprobs}, array{"Advantages", b.Advantages}
+	return ws.checkFinite(isa, b.Role, new, old, advantages, ref)
 }
 
-// check says which option is out of range.
-func (opt *LossOptions) check() error {
+// check says which option is out of range, or that the policy has no weights.
+func (opt *LossOptions) check(weights []float32) error {
 	if err := cmp.Or(checkName("Aggregation", opt.Aggregation, aggregationNames[:]), opt.checkPolicy()); err != nil {
 		return err
 	}
-	return cmp.Or(checkCount("NormLength", opt.NormLength), checkKL(opt.KL, opt.KLCoef), opt.checkSet())
+	if err := cmp.Or(checkCount("NormLength", opt.NormLength), checkKL(opt.KL, opt.KLCoef), opt.checkSet()); err != nil {
+		return err
+	}
+	if weights != nil && opt.unweighted() {
+		return badInput("weights", problem.NoWeights)
+	}
+	return nil
 }
 
 // meanK3 returns the mean over response tokens of e^x - x - 1 with x = log

@@ -44,10 +44,11 @@ func (ws *Workspace) OTB(advantages []float32, b *Batch, opt OTBOptions) error {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
 	T := b.Tokens()
+	read := [...]array{{"TokenRewards", b.TokenRewards}, {"OldLogprobs", b.OldLogprobs}, {"SumSqProbs", b.SumSqProbs}}
 	if err = cmp.Or(
 		err,
-		checkLens(T, "token", length{"advantages", len(advantages)}, length{"TokenRewards", len(b.TokenRewards)},
-			length{"OldLogprobs", len(b.OldLogprobs)}, length{"SumSqProbs", len(b.SumSqProbs)}),
+		checkLen("advantages", len(advantages), T, "token"),
+		checkLens(T, "token", read[:]...),
 		b.checkLayout(),
 	); err != nil {
 		return err
@@ -56,11 +57,7 @@ func (ws *Workspace) OTB(advantages []float32, b *Batch, opt OTBOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(
-		ws.checkFinite(isa, "TokenRewards", b.TokenRewards, b.Role),
-		ws.checkFinite(isa, "OldLogprobs", b.OldLogprobs, b.Role),
-		ws.checkFinite(isa, "SumSqProbs", b.SumSqProbs, b.Role),
-	); err != nil {
+	if err := ws.checkFinite(isa, b.Role, read[:]...); err != nil {
 		return err
 	}
 	returns, positions := take[float64](ws, T), take[otbPosition](ws, T)

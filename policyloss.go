@@ -133,29 +133,25 @@ func (opt *LossOptions) checkPolicy() error {
 		if err := cmp.Or(checkRange("ClipLow", opt.ClipLow, 0, 1), checkNotNegative("ClipHigh", opt.ClipHigh)); err != nil {
 			return err
 		}
-		if opt.Policy == PolicyClipCov {
+		switch {
+		case opt.Policy == PolicyClipCov:
 			return opt.checkCov()
-		}
-		if opt.DualClip != 0 && !(opt.DualClip > 1 && opt.DualClip <= math.MaxFloat32) {
+		case opt.DualClip != 0 && !(opt.DualClip > 1 && opt.DualClip <= math.MaxFloat32):
 			return badInput("DualClip", problem.DualClip, opt.DualClip)
+		case opt.Policy != PolicyPPO:
+			return checkName("Sequence", opt.Sequence, sequenceNames[:])
 		}
-		if opt.Policy == PolicyPPO {
-			return nil
-		}
-		return checkName("Sequence", opt.Sequence, sequenceNames[:])
 	case PolicyCISPO, PolicyDPPOTV, PolicyDPPOKL, PolicyGMPO:
 		if err := cmp.Or(checkNotNegative("ClipLow", opt.ClipLow), checkNotNegative("ClipHigh", opt.ClipHigh)); err != nil {
 			return err
 		}
-		if (opt.Policy == PolicyDPPOTV || opt.Policy == PolicyDPPOKL) && !(opt.RatioCap > 0 && opt.RatioCap <= math.MaxFloat32) {
-			return badInput("RatioCap", problem.Positive, opt.RatioCap)
+		if opt.Policy == PolicyDPPOTV || opt.Policy == PolicyDPPOKL {
+			return checkPositive("RatioCap", opt.RatioCap, math.MaxFloat32)
 		}
 	case PolicySAPO:
 		return cmp.Or(checkRange("TauPos", opt.TauPos, minTau, maxTau), checkRange("TauNeg", opt.TauNeg, minTau, maxTau))
 	case PolicyDRO:
-		if !(opt.Beta > 0 && opt.Beta <= math.MaxFloat32) {
-			return badInput("Beta", problem.Positive, opt.Beta)
-		}
+		return checkPositive("Beta", opt.Beta, math.MaxFloat32)
 	case PolicyKLCov:
 		return cmp.Or(checkNotNegative("CovCoef", opt.CovCoef), opt.checkCov())
 	case PolicyVESPO:
@@ -171,16 +167,11 @@ func (opt *LossOptions) checkPolicy() error {
 
 // checkCov says which option of the choice of tokens is out of range.
 func (opt *LossOptions) checkCov() error {
-	if !(opt.CovShare > 0 && opt.CovShare <= 1) {
-		return badInput("CovShare", problem.Share, opt.CovShare)
-	}
-	if err := checkFinite64("CovLow", opt.CovLow); err != nil {
-		return err
-	}
-	if !(opt.CovHigh >= opt.CovLow) {
-		return badInput("CovHigh", problem.AtLeast, opt.CovHigh, opt.CovLow, "CovLow")
-	}
-	return nil
+	return cmp.Or(
+		checkShare("CovShare", opt.CovShare),
+		checkFinite64("CovLow", opt.CovLow),
+		checkAtLeast("CovHigh", opt.CovHigh, opt.CovLow, "CovLow"),
+	)
 }
 
 // policyDefaults are the names of the options of each policy.

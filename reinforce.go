@@ -59,8 +59,8 @@ func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, 
 	defer ws.release(ws.taken)
 	T := b.Tokens()
 	if err := cmp.Or(
-		checkLens(T, "token", length{"advantages", len(advantages)}, length{"TokenRewards", len(b.TokenRewards)}),
-		checkOptional("returns", returns, T),
+		checkLens(T, "token", array{"advantages", advantages}, array{"TokenRewards", b.TokenRewards}),
+		checkOptional("returns", returns, T, "token"),
 		b.checkLayout(),
 		checkRange("Gamma", opt.Gamma, 0, 1),
 		checkSet("Gamma", opt.Gamma, "DefaultReinforcePlusPlus"),
@@ -79,7 +79,7 @@ func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, 
 	}
 	n := responses(b.Role)
 	if n < 2 {
-		return errTooFew(n)
+		return badInput("Role", problem.ToWhiten, n)
 	}
 	mean, squares := spread64(sums, b.Role, n)
 	if mean-mean != 0 {
@@ -159,7 +159,7 @@ func (ws *Workspace) whitenOutcomes(advantages []float32, b *Batch, relative []f
 		total += float64(float64(count[q]) * a)
 	}
 	if n < 2 {
-		return errTooFew(n)
+		return badInput("Role", problem.ToWhiten, n)
 	}
 	mean, squares := total/float64(n), 0.0
 	for q, a := range relative {
@@ -171,11 +171,6 @@ func (ws *Workspace) whitenOutcomes(advantages []float32, b *Batch, relative []f
 		b.fill(advantages, q, float32((a-mean)*f), 0)
 	}
 	return nil
-}
-
-// errTooFew is the error of a batch with fewer than two response tokens.
-func errTooFew(n int) error {
-	return badInput("Role", problem.ToWhiten, n)
 }
 
 // whitening returns what n deviations whose squares have that sum are multiplied by.

@@ -35,26 +35,15 @@ func (ws *Workspace) RLSD(factors []float32, b *Batch, opt RLSDOptions) error {
 	isa, err := ws.ISA.resolve()
 	if err = cmp.Or(
 		err,
-		checkLens(b.Tokens(), "token", length{"factors", len(factors)}, length{"TeacherLogprobs", len(b.TeacherLogprobs)}),
+		checkLens(b.Tokens(), "token", array{"factors", factors}, array{"TeacherLogprobs", b.TeacherLogprobs}),
 		b.checkLayout(),
+		checkSet("Lambda", opt.Lambda, "DefaultRLSD"), checkRange("Lambda", opt.Lambda, 0, 1),
+		checkSet("Clip", opt.Clip, "DefaultRLSD"), checkRange("Clip", opt.Clip, 0, 1),
 	); err != nil {
 		return err
 	}
-	for _, o := range [...]struct {
-		arg string
-		x   float64
-	}{{"Lambda", opt.Lambda}, {"Clip", opt.Clip}} {
-		if o.x == 0 {
-			return badInput(o.arg, problem.AboveZero, "DefaultRLSD")
-		}
-		if err := checkRange(o.arg, o.x, 0, 1); err != nil {
-			return err
-		}
-	}
-	if err := cmp.Or(
-		ws.checkResponses(isa, "Advantages", b.Advantages, b.Role),
-		ws.checkResponses(isa, "OldLogprobs", b.OldLogprobs, b.Role),
-	); err != nil {
+	advantages, old := array{"Advantages", b.Advantages}, array{"OldLogprobs", b.OldLogprobs}
+	if err := ws.checkResponses(isa, b.Role, advantages, old); err != nil {
 		return err
 	}
 	for q := range b.Trajectories() {

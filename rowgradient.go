@@ -67,26 +67,19 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, of RowGradient
 	if len(dst.F16) > 0 || (dst.F32 == nil) != (logits.F32 == nil) {
 		return badInput("dst", problem.OtherDType, dst.DType(), logits.DType())
 	}
-	if err := cmp.Or(
-		checkFinite64("EntropyBonus", opt.EntropyBonus),
-		checkLens(rows, "row", length{"ids", len(ids)}, length{"Logprobs", len(of.Logprobs)}, length{"Grad", len(of.Grad)}),
-	); err != nil {
-		return err
-	}
 	lowest := 0
 	if of.LSE != nil {
 		lowest = -1
-		if err := checkLen("LSE", len(of.LSE), rows, "row"); err != nil {
-			return err
-		}
 	}
-	if err := checkIDs("ids", ids, lowest, logits.Vocab); err != nil {
+	if err := cmp.Or(
+		checkFinite64("EntropyBonus", opt.EntropyBonus),
+		checkLen("ids", len(ids), rows, "row"),
+		checkLens(rows, "row", array{"Logprobs", of.Logprobs}, array{"Grad", of.Grad}),
+		checkOptional("LSE", of.LSE, rows, "row"),
+		checkIDs("ids", ids, lowest, logits.Vocab),
+		checkOptional("GradEntropy", of.GradEntropy, rows, "row"),
+	); err != nil {
 		return err
-	}
-	if of.GradEntropy != nil {
-		if err := checkLen("GradEntropy", len(of.GradEntropy), rows, "row"); err != nil {
-			return err
-		}
 	}
 	if opt.EntropyBonus != 0 || of.GradEntropy != nil {
 		if err := checkLen("Entropy", len(of.Entropy), rows, "row"); err != nil {

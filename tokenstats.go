@@ -67,15 +67,13 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 	if dst.LSE == nil && dst.Entropy == nil && dst.Logprob == nil && dst.LogSumSqProbs == nil {
 		return badInput("dst", problem.NoStats, "nil")
 	}
-	for _, o := range [...]struct {
-		arg string
-		out []float32
-	}{{"dst.LSE", dst.LSE}, {"dst.Entropy", dst.Entropy}, {"dst.Logprob", dst.Logprob}, {"dst.LogSumSqProbs", dst.LogSumSqProbs}} {
-		if o.out != nil {
-			if err := checkLen(o.arg, len(o.out), rows, "row"); err != nil {
-				return err
-			}
-		}
+	if err := cmp.Or(
+		checkOptional("dst.LSE", dst.LSE, rows, "row"),
+		checkOptional("dst.Entropy", dst.Entropy, rows, "row"),
+		checkOptional("dst.Logprob", dst.Logprob, rows, "row"),
+		checkOptional("dst.LogSumSqProbs", dst.LogSumSqProbs, rows, "row"),
+	); err != nil {
+		return err
 	}
 	if dst.Logprob != nil {
 		if err := cmp.Or(checkLen("ids", len(ids), rows, "row"), checkIDs("ids", ids, 0, logits.Vocab)); err != nil {

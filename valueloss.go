@@ -37,14 +37,26 @@ type ValueLossResult struct {
 func (ws *Workspace) ValueLoss(grad []float32, b *Batch, opt ValueLossOptions) (ValueLossResult, error) {
 	var res ValueLossResult
 	isa, err := ws.ISA.resolve()
-	if err = cmp.Or(err, b.checkValueLoss(grad, &opt)); err != nil {
+	T := b.Tokens()
+	read := [...]array{{"NewValues", b.NewValues}, {"Values", b.Values}, {"Returns", b.Returns}}
+	if err = cmp.Or(
+		err,
+		checkRoles("Role", b.Role),
+		checkLen("grad", len(grad), T, "token"),
+		checkLens(T, "token", read[:]...),
+		checkNotNegative("Clip", opt.Clip),
+		checkName("Aggregation", opt.Aggregation, aggregationNames[:]),
+		checkCount("NormLength", opt.NormLength),
+		checkSet("Clip", opt.Clip, "DefaultValueLoss"),
+	); err != nil {
 		return res, err
 	}
-	if err := cmp.Or(
-		ws.checkFinite(isa, "NewValues", b.NewValues, b.Role),
-		ws.checkFinite(isa, "Values", b.Values, b.Role),
-		ws.checkFinite(isa, "Returns", b.Returns, b.Role),
-	); err != nil {
+	if opt.Aggregation != TokenMean {
+		if err := checkOffsets(b.SeqOffsets, T); err != nil {
+			return res, err
+		}
+	}
+	if err := ws.checkFinite(isa, b.Role, read[:]...); err != nil {
 		return res, err
 	}
 	clipped := int64(0)
@@ -57,23 +69,4 @@ func (ws *Workspace) ValueLoss(grad []float32, b *Batch, opt ValueLossOptions) (
 	res.Tokens = responses(b.Role)
 	res.ClipFraction = float64(clipped) / float64(max(1, res.Tokens))
 	return res, nil
-}
-
-func (b *Batch) checkValueLoss(grad []float32, opt *ValueLossOptions) error {
-	T := b.Tokens()
-	if err := cmp.Or(
-		checkRoles("Role", b.Role),
-		checkLens(T, "token", length{"grad", len(grad)}, length{"NewValues", len(b.NewValues)},
-			length{"Values", len(b.Values)}, length{"Returns", len(b.Returns)}),
-		checkNotNegative("Clip", opt.Clip),
-		checkName("Aggregation", opt.Aggregation, aggregationNames[:]),
-		checkCount("NormLength", opt.NormLength),
-		checkSet("Clip", opt.Clip, "DefaultValueLoss"),
-	); err != nil {
-		return err
-	}
-	if opt.Aggregation != TokenMean {
-		return checkOffsets(b.SeqOffsets, T)
-	}
-	return nil
 }
