@@ -41,32 +41,26 @@ const shapingFloor = 1e-8
 // equal u, have A = 0. ScopeBatch does not read GroupIDs.
 func GTPO(b *Batch, opt ShapingOptions) []float64 {
 	b.perToken(b.Entropy)
-	H := make([]float64, len(b.Role))
-	v := make([]float64, len(b.Role))
-	for t := range b.Role {
-		H[t] = clamp(b.Entropy[t], opt.EntropyLow, opt.EntropyHigh)
-		v[t] = 1 / (H[t] + shapingFloor)
+	trajectories := b.trajectories()
+	H := make([][]float64, len(trajectories))
+	for i, tokens := range trajectories {
+		H[i] = opt.clamped(pick(b.Entropy, tokens))
 	}
-	tokens := b.trajectories()
-	shaped := make([]float64, len(b.Role))
 	advantages := make([]float64, len(b.Role))
-	for _, set := range shapingSets(b, opt) {
-		for _, place := range samePlace(tokens, set.successes) {
-			d, total := float64(len(place.tokens)), sum(pick(H, place.tokens))
-			for k, t := range place.tokens {
-				r := b.Rewards[place.trajectories[k]]
-				shaped[t] = opt.Base*r + opt.Bonus*d*H[t]/max(total, shapingFloor)
-			}
+	for i, A := range shape(b, H, opt) {
+		for j, t := range trajectories[i] {
+			advantages[t] = A[j]
 		}
-		for _, place := range samePlace(tokens, set.failures) {
-			h, total := float64(len(place.tokens)), sum(pick(v, place.tokens))
-			for _, t := range place.tokens {
-				shaped[t] = -opt.Base - opt.Bonus*h*v[t]/max(total, shapingFloor)
-			}
-		}
-		normalizeShaped(advantages, shaped, tokensOf(tokens, set.successes), tokensOf(tokens, set.failures), opt.Normalization)
 	}
 	return advantages
+}
+
+// clamped returns the entropies between the bounds.
+func (opt *ShapingOptions) clamped(H []float64) []float64 {
+	for j, h := range H {
+		H[j] = clamp(h, opt.EntropyLow, opt.EntropyHigh)
+	}
+	return H
 }
 
 // GRPOS returns the advantages of the response tokens, [T], which are those of their
@@ -81,111 +75,93 @@ func GTPO(b *Batch, opt ShapingOptions) []float64 {
 // equal u, have A = 0. ScopeBatch does not read GroupIDs.
 func GRPOS(b *Batch, opt ShapingOptions) []float64 {
 	b.perToken(b.Entropy)
-	var hbar, v []float64
-	for i, tokens := range b.trajectories() {
-		H := pick(b.Entropy, tokens)
-		for j, h := range H {
-			H[j] = clamp(h, opt.EntropyLow, opt.EntropyHigh)
+	trajectories := b.trajectories()
+	hbar, advantages := make([][]float64, len(trajectories)), make([]float64, len(trajectories))
+	for i, tokens := range trajectories {
+		if len(tokens) > 0 {
+			hbar[i] = []float64{mean(opt.clamped(pick(b.Entropy, tokens)))}
 		}
-		hbar = append(hbar, mean(H))
-		v = append(v, 1/(hbar[i]+shapingFloor))
 	}
-	shaped := make([]float64, len(hbar))
-	advantages := make([]float64, len(hbar))
-	for _, set := range shapingSets(b, opt) {
-		n, total := float64(len(set.successes)), sum(pick(hbar, set.successes))
-		for _, i := range set.successes {
-			shaped[i] = opt.Base*b.Rewards[i] + opt.Bonus*n*hbar[i]/max(total, shapingFloor)
-		}
-		n, total = float64(len(set.failures)), sum(pick(v, set.failures))
-		for _, i := range set.failures {
-			shaped[i] = -opt.Base - opt.Bonus*n*v[i]/max(total, shapingFloor)
-		}
-		normalizeShaped(advantages, shaped, set.successes, set.failures, opt.Normalization)
+	for i, A := range shape(b, hbar, opt) {
+		advantages[i] = sum(A) // of one, or none
 	}
 	return b.spread(advantages)
 }
 
-// A shapingSet is O+ and O- of one group, or of the batch.
-type shapingSet struct{ successes, failures []int }
-
-// shapingSets returns the sets of the scope.
-func shapingSets(b *Batch, opt ShapingOptions) (sets []shapingSet) {
+// shape returns the advantages A_ij of the entropies H_ij: of each response token of trajectory
+// i, or of the trajectory itself.
+func shape(b *Batch, H [][]float64, opt ShapingOptions) [][]float64 {
 	b.perTrajectory(b.Rewards)
-	groups := [][]int{nil}
+	scopes := members(make([]int32, len(H)))
 	if opt.Scope == ScopeGroup {
-		groups = b.groups()
-	} else {
-		for i := range b.Rewards {
-			groups[0] = append(groups[0], i)
-		}
+		scopes = b.groups()
 	}
-	tokens := b.trajectories()
-	for _, group := range groups {
-		var set shapingSet
-		for _, i := range group {
-			switch {
-			case len(tokens[i]) == 0:
-			case b.Rewards[i] > opt.Threshold:
-				set.successes = append(set.successes, i)
-			default:
-				set.failures = append(set.failures, i)
+	v, u := make([][]float64, len(H)), make([][]float64, len(H))
+	for i := range H {
+		for _, h := range H[i] {
+			v[i] = append(v[i], 1/(h+shapingFloor))
+		}
+		u[i] = make([]float64, len(H[i]))
+	}
+	for _, scope := range scopes {
+		var successes, failures []int
+		for _, i := range scope {
+			if b.Rewards[i] > opt.Threshold {
+				successes = append(successes, i)
+			} else {
+				failures = append(failures, i)
 			}
 		}
-		sets = append(sets, set)
-	}
-	return sets
-}
-
-// A place is the j-th response tokens of some trajectories, and those that have one.
-type place struct{ tokens, trajectories []int }
-
-// samePlace returns the first, second, ... response tokens of some trajectories.
-func samePlace(tokens [][]int, trajectories []int) []place {
-	var places []place
-	for _, i := range trajectories {
-		for j, t := range tokens[i] {
-			if j == len(places) {
-				places = append(places, place{})
+		for _, i := range successes {
+			for j := range u[i] {
+				u[i][j] = opt.Base*b.Rewards[i] + opt.Bonus*share(H, successes, i, j)
 			}
-			places[j].tokens = append(places[j].tokens, t)
-			places[j].trajectories = append(places[j].trajectories, i)
+		}
+		for _, i := range failures {
+			for j := range u[i] {
+				u[i][j] = -opt.Base - opt.Bonus*share(v, failures, i, j)
+			}
+		}
+		switch opt.Normalization {
+		case NormalizeSeparate:
+			normalizeShaped(u, successes)
+			normalizeShaped(u, failures)
+		case NormalizeJoint:
+			normalizeShaped(u, scope)
 		}
 	}
-	return places
+	return u
 }
 
-// tokensOf returns the tokens of some trajectories.
-func tokensOf(tokens [][]int, trajectories []int) []int {
-	var of []int
+// share returns n x_ij / max(sum x_.j, e), the sum over those n of the trajectories that have
+// an x_.j.
+func share(x [][]float64, trajectories []int, i, j int) float64 {
+	var all []float64
+	for _, k := range trajectories {
+		if j < len(x[k]) {
+			all = append(all, x[k][j])
+		}
+	}
+	return float64(len(all)) * x[i][j] / max(sum(all), shapingFloor)
+}
+
+// normalizeShaped turns the shaped rewards of trajectories into advantages.
+func normalizeShaped(u [][]float64, trajectories []int) {
+	var all []float64
 	for _, i := range trajectories {
-		of = append(of, tokens[i]...)
+		all = append(all, u[i]...)
 	}
-	return of
-}
-
-// normalizeShaped sets the advantages at the places of successes and failures.
-func normalizeShaped(advantages, shaped []float64, successes, failures []int, normalization Normalization) {
-	var together [][]int
-	switch normalization {
-	case NormalizeSeparate:
-		together = [][]int{successes, failures}
-	case NormalizeJoint:
-		together = [][]int{append(append([]int(nil), successes...), failures...)}
-	case NormalizeNone:
-		copy(advantages, shaped)
+	least, largest := MinMax(all)
+	m, squares := mean(all), 0.0
+	for _, x := range all {
+		squares += (x - m) * (x - m)
 	}
-	for _, places := range together {
-		u := pick(shaped, places)
-		if least, largest := MinMax(u); least == largest {
-			continue // their mean may differ from them by rounding
-		}
-		m, squares := mean(u), 0.0
-		for _, v := range u {
-			squares += (v - m) * (v - m)
-		}
-		for _, i := range places {
-			advantages[i] = (shaped[i] - m) / math.Sqrt(squares/float64(len(u))+shapingFloor)
+	for _, i := range trajectories {
+		for j := range u[i] {
+			if u[i][j] -= m; least == largest { // their mean may differ from them by rounding
+				u[i][j] = 0
+			}
+			u[i][j] /= math.Sqrt(squares/float64(len(all)) + shapingFloor)
 		}
 	}
 }
