@@ -28,11 +28,15 @@ type ActFocusOptions struct {
 //	w_t = alpha                                      reasoning
 //	w_t = 1 + beta * sigmoid((s_t - mu) / sigma)     action
 //
-// mu and sigma are those of ActionMoments, over the whole batch. If sigma is 0 (eps 0 and
-// equal signals), the sigmoid is 1/2, its limit for eps to 0.
+// with mu the mean of the signal over the n action tokens of the batch, and sigma =
+// sqrt(sum (s - mu)^2 / n + eps). If sigma is 0 (eps 0 and equal signals), the sigmoid is 1/2,
+// its limit for eps to 0.
 func ActFocus(b *Batch, opt ActFocusOptions) []float64 {
 	s := ActFocusSignal(b, opt.Signal)
-	_, mu, sigma := ActionMoments(b.Role, s, opt.Eps)
+	n, total, _ := MaskedMoments(b.Role, s, 0, RoleAction)
+	mu := total / float64(n)
+	_, _, squares := MaskedMoments(b.Role, s, mu, RoleAction)
+	sigma := math.Sqrt(squares/float64(n) + opt.Eps)
 	w := make([]float64, len(b.Role))
 	for t, r := range b.Role {
 		w[t] = ActFocusWeight(r, s[t], mu, sigma, opt.Alpha, opt.Beta)
@@ -56,19 +60,6 @@ func ActFocusSignal(b *Batch, signal Signal) []float64 {
 		}
 	}
 	return s
-}
-
-// ActionMoments returns the number n of action tokens, the mean mu of their signal, and
-// sigma = sqrt(sum (s - mu)^2 / n + eps). Without an action token all three are 0. role
-// and signal are [T].
-func ActionMoments(role []Role, signal []float64, eps float64) (n int, mu, sigma float64) {
-	n, total, _ := MaskedMoments(role, signal, 0, RoleAction)
-	if n == 0 {
-		return 0, 0, 0
-	}
-	mu = total / float64(n)
-	_, _, squares := MaskedMoments(role, signal, mu, RoleAction)
-	return n, mu, math.Sqrt(squares/float64(n) + eps)
 }
 
 // ActFocusWeight returns the weight of one token; see ActFocus.

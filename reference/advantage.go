@@ -94,12 +94,7 @@ func GAE(b *Batch, gamma, lambda float64) (advantages, returns []float64) {
 // (masked_whiten) every element is mapped, the masked ones too.
 func Whiten(b *Batch, x []float64) []float64 {
 	b.perToken(x)
-	var response []float64
-	for t, r := range b.Role {
-		if r != RoleMasked {
-			response = append(response, x[t])
-		}
-	}
+	response := pick(x, b.responses())
 	m := mean(response)
 	scale := 1 / math.Sqrt(variance(response)+1e-8)
 	white := make([]float64, len(x))

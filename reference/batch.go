@@ -1,6 +1,9 @@
 package reference
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A Role says what a token is to the loss.
 type Role uint8
@@ -150,14 +153,17 @@ func pick(x []float64, places []int) []float64 {
 	return picked
 }
 
-// ones returns n ones.
-func ones(n int) []float64 {
-	x := make([]float64, n)
-	for i := range x {
-		x[i] = 1
+// differences returns x - y at places.
+func differences(x, y []float64, places []int) []float64 {
+	d := make([]float64, len(places))
+	for i, p := range places {
+		d[i] = x[p] - y[p]
 	}
-	return x
+	return d
 }
+
+// ones returns n ones.
+func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
 
 // sum returns the sum of x. Long ones are summed in halves: the rounding error
 // of adding one after another would grow with their length.

@@ -38,24 +38,18 @@ func RolloutCorrection(b *Batch, opt CorrectionOptions) []float64 {
 		if len(tokens) == 0 {
 			continue
 		}
-		var z []float64
-		for _, t := range tokens {
-			z = append(z, b.OldLogprobs[t]-b.RolloutLogprobs[t])
-		}
+		z := differences(b.OldLogprobs, b.RolloutLogprobs, tokens)
 		switch opt.Level {
-		case CorrectToken:
-			for i, t := range tokens {
-				factors[t] = opt.factor(z[i])
-				c = append(c, factors[t])
-			}
-			continue
 		case CorrectSequence:
-			c = append(c, opt.factor(sum(z)))
+			z = []float64{sum(z)}
 		case CorrectGeometric:
-			c = append(c, opt.factor(mean(z)))
+			z = []float64{mean(z)}
 		}
-		for _, t := range tokens {
-			factors[t] = c[len(c)-1]
+		for i, t := range tokens {
+			factors[t] = opt.factor(z[min(i, len(z)-1)])
+		}
+		for _, x := range z {
+			c = append(c, opt.factor(x))
 		}
 	}
 	if m := mean(c); opt.Normalize && m > 1e-8 {
@@ -116,9 +110,9 @@ func Reject(b *Batch, statistic RejectionStatistic, low, high float64) []float64
 	}
 	weights := make([]float64, len(b.Role))
 	for _, tokens := range b.trajectories() {
-		v := make([]float64, len(tokens))
-		for i, t := range tokens {
-			z := clamp(b.OldLogprobs[t]-b.RolloutLogprobs[t], -logRatioLimit, logRatioLimit)
+		v := differences(b.OldLogprobs, b.RolloutLogprobs, tokens)
+		for i, z := range v {
+			z = clamp(z, -logRatioLimit, logRatioLimit)
 			switch measure {
 			case "k1":
 				v[i] = -z
@@ -128,21 +122,13 @@ func Reject(b *Batch, statistic RejectionStatistic, low, high float64) []float64
 				v[i] = expm1MinusX(z)
 			}
 		}
-		whole := 0.0
-		switch over {
-		case "seq_sum":
-			whole = sum(v)
-		case "seq_mean":
-			whole = mean(v)
-		case "seq_max":
-			_, whole = MinMax(v)
-		}
+		_, largest := MinMax(v)
+		whole := map[RejectionStatistic]float64{"seq_sum": sum(v), "seq_mean": mean(v), "seq_max": largest}
 		for i, t := range tokens {
-			if over == "token" {
-				weights[t] = keep(v[i])
-			} else {
-				weights[t] = keep(whole)
+			if of, ok := whole[over]; ok {
+				v[i] = of
 			}
+			weights[t] = keep(v[i])
 		}
 	}
 	return weights
@@ -155,11 +141,7 @@ func OffPolicyMask(b *Batch, delta float64) []float64 {
 	b.perToken(b.Logprobs, b.OldLogprobs, b.Advantages)
 	factors := ones(len(b.Role))
 	for _, tokens := range b.trajectories() {
-		var diff []float64
-		for _, t := range tokens {
-			diff = append(diff, b.OldLogprobs[t]-b.Logprobs[t])
-		}
-		drift := mean(diff)
+		drift := mean(differences(b.OldLogprobs, b.Logprobs, tokens))
 		for _, t := range tokens {
 			if b.Advantages[t] < 0 && drift > delta {
 				factors[t] = 0

@@ -16,21 +16,16 @@ import (
 func EntropyMask(b *Batch, rho float64) (mask []float64, threshold float64) {
 	b.perToken(b.Entropy)
 	mask = make([]float64, len(b.Role))
-	var sorted []float64
-	for t, r := range b.Role {
-		if r != RoleMasked {
-			sorted = append(sorted, b.Entropy[t])
-		}
-	}
-	n := len(sorted)
+	responses := b.responses()
+	n := len(responses)
 	if n == 0 {
 		return mask, 0
 	}
-	slices.Sort(sorted)
+	sorted := slices.Sorted(slices.Values(pick(b.Entropy, responses)))
 	K := min(n, max(1, int(math.Floor(rho*float64(n)+0.9999))))
 	threshold = sorted[n-K]
-	for t, r := range b.Role {
-		if r != RoleMasked && b.Entropy[t] >= threshold {
+	for _, t := range responses {
+		if b.Entropy[t] >= threshold {
 			mask[t] = 1
 		}
 	}

@@ -1,5 +1,7 @@
 package reference
 
+import "slices"
+
 // GiGPOOptions are the parameters of GiGPO; the paper has gamma 0.95 and omega 1.
 type GiGPOOptions struct {
 	Gamma       float64 // discount of span rewards, in [0, 1]
@@ -53,33 +55,25 @@ func GiGPOEpisode(b *Batch, opt GiGPOOptions) []float64 {
 	return episode
 }
 
-// GiGPOReturns returns the discounted return G of every span, [spans], backwards over the
+// GiGPOStep returns B of every span, [spans], from its discounted return G, backwards over the
 // spans of a trajectory:
 //
 //	G_s = r_s + gamma G_next(s)
-func GiGPOReturns(b *Batch, gamma float64) []float64 {
-	trajectory := b.trajectoryOfSpans()
-	fit(len(b.SpanRewards), len(trajectory), "span")
-	returns := make([]float64, len(trajectory))
-	for s := len(returns) - 1; s >= 0; s-- {
-		returns[s] = b.SpanRewards[s]
-		if s+1 < len(returns) && trajectory[s+1] == trajectory[s] {
-			returns[s] += gamma * returns[s+1]
-		}
-	}
-	return returns
-}
-
-// GiGPOStep returns B of every span, [spans]:
-//
 //	B_s = (G_s - mean) / F     over the spans with the same group and anchor
 //
 // A span alone has B = 0, and so have spans whose returns are equal.
 func GiGPOStep(b *Batch, opt GiGPOOptions) []float64 {
-	returns := GiGPOReturns(b, opt.Gamma)
-	fit(len(b.Anchors), len(returns), "span")
+	trajectory := b.trajectoryOfSpans()
+	fit(len(b.SpanRewards), len(trajectory), "span")
+	fit(len(b.Anchors), len(trajectory), "span")
+	returns := slices.Clone(b.SpanRewards)
+	for s := len(returns) - 2; s >= 0; s-- {
+		if trajectory[s+1] == trajectory[s] {
+			returns[s] += opt.Gamma * returns[s+1]
+		}
+	}
 	var states [][2]int32
-	for s, q := range b.trajectoryOfSpans() {
+	for s, q := range trajectory {
 		states = append(states, [2]int32{b.GroupIDs[q], b.Anchors[s]})
 	}
 	step := make([]float64, len(returns))

@@ -15,7 +15,6 @@ import "math"
 func GMPO(b *Batch, clipLow, clipHigh float64) LossResult {
 	b.perToken(b.Logprobs, b.OldLogprobs, b.Advantages)
 	loss := LossResult{Gradient: make([]float64, len(b.Role))}
-	var ratios []float64
 	trajectories := b.trajectories()
 	for _, tokens := range trajectories {
 		n := float64(len(tokens)) + 1e-8
@@ -29,7 +28,6 @@ func GMPO(b *Batch, clipLow, clipHigh float64) LossResult {
 			case s != 0:
 				loss.ClipFraction++
 			}
-			ratios = append(ratios, clamp(d, -logRatioLimit, logRatioLimit))
 		}
 		rho, A := math.Exp(sum(m)/n), sum(pick(b.Advantages, tokens))/n
 		loss.Loss -= A * rho / float64(len(trajectories))
@@ -37,10 +35,8 @@ func GMPO(b *Batch, clipLow, clipHigh float64) LossResult {
 			loss.Gradient[t] = -A * rho * slope[i] / n / float64(len(trajectories))
 		}
 	}
-	if len(ratios) > 0 {
-		loss.MeanLogRatio = mean(ratios)
-		loss.ClipFraction /= float64(len(ratios))
-	}
+	loss.ClipFraction /= max(1, float64(len(b.responses())))
+	loss.MeanLogRatio = b.meanLogRatio()
 	return loss
 }
 

@@ -76,16 +76,11 @@ func expm1MinusX(x float64) float64 {
 // its gradient. The weights of tokens are 1. verl has k3 and coef 0.001.
 func KLLoss(b *Batch, form KLForm, coef float64, opt Aggregating) (loss float64, gradient []float64) {
 	b.perToken(b.Logprobs, b.RefLogprobs)
-	scale := opt.scales(b, ones(len(b.Role)))
-	gradient = make([]float64, len(b.Role))
-	for t, r := range b.Role {
-		if r != RoleMasked {
-			k, derivative := KL(form, b.Logprobs[t], b.RefLogprobs[t])
-			loss += coef * scale[t] * k
-			gradient[t] = coef * scale[t] * derivative
-		}
-	}
-	return loss, gradient
+	sum := opt.sum(b, nil, func(t int) (float64, float64, bool) {
+		k, derivative := KL(form, b.Logprobs[t], b.RefLogprobs[t])
+		return coef * k, coef * derivative, false
+	})
+	return sum.Loss, sum.Gradient
 }
 
 // KLRewards returns the reward of every response token, [T]: the trajectory's

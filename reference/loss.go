@@ -173,7 +173,6 @@ func Loss(b *Batch, weights []float64, opt LossOptions) LossResult {
 	}
 	l, derivative := make([]float64, len(b.Role)), make([]float64, len(b.Role))
 	clipped := make([]bool, len(b.Role))
-	var ratios []float64
 	sequences := b.trajectories()
 	if opt.Sequence == SequenceSpan && (opt.Policy == PolicyGSPO || opt.Policy == PolicyGRPOS) {
 		sequences = b.spans()
@@ -226,14 +225,20 @@ func Loss(b *Batch, weights []float64, opt LossOptions) LossResult {
 				}
 				l[t], derivative[t] = PG(new[i], factor*A)
 			}
-			ratios = append(ratios, clamp(new[i]-old[i], -logRatioLimit, logRatioLimit))
 		}
 	}
 	loss := opt.sum(b, weights, func(t int) (float64, float64, bool) { return l[t], derivative[t], clipped[t] })
-	if len(ratios) > 0 {
-		loss.MeanLogRatio = mean(ratios)
-	}
+	loss.MeanLogRatio = b.meanLogRatio()
 	return loss
+}
+
+// meanLogRatio returns the mean over the response tokens of clamp(new - old, -20, 20).
+func (b *Batch) meanLogRatio() float64 {
+	d := differences(b.Logprobs, b.OldLogprobs, b.responses())
+	for i := range d {
+		d[i] = clamp(d[i], -logRatioLimit, logRatioLimit)
+	}
+	return sum(d) / max(1, float64(len(d)))
 }
 
 // Surrogate returns the PPO clipped surrogate of one token, its derivative with

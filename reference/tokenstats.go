@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// LogSumExp returns log sum_v exp(x_v) of a row of raw logits x [V]. It is
-// -Inf if all logits are, +Inf if any is, and NaN if any is NaN.
+// LogSumExp returns log sum_v exp(x_v) of a row of raw logits x [V], in nats: minus the
+// energy of ActFocus (arXiv:2605.14558). It is -Inf if all logits are, +Inf if any is, and
+// NaN if any is NaN.
 func LogSumExp(x []float64) float64 {
 	m, _, rest := shifted(x)
 	if math.IsInf(m, 0) {
@@ -14,10 +15,6 @@ func LogSumExp(x []float64) float64 {
 	}
 	return m + math.Log1p(rest)
 }
-
-// Energy returns E = -log sum_v exp(x_v) of a row of raw logits x [V], in nats:
-// the free energy at temperature 1 (ActFocus, arXiv:2605.14558).
-func Energy(x []float64) float64 { return -LogSumExp(x) }
 
 // Entropy returns H = log sum_v exp(z_v) - sum_v p_v z_v with z = x/tau and
 // p = softmax(z), for a row of raw logits x [V]: 0 <= H <= log V. Logits of
