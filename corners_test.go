@@ -65,8 +65,11 @@ func TestEdges(t *testing.T) {
 
 // TestTemperature: lse is that of the raw logits, the others of x / tau.
 func TestTemperature(t *testing.T) {
-	row := []float32{1, 2, 4, -1, 0.5}
 	for _, tau := range []float64{0.5, 0.7, 2, 1e-3, 1e-7, 1e7} {
+		var row []float32
+		for _, z := range []float64{1, 2, 4, -1, 0.5} {
+			row = append(row, float32(tau*z))
+		}
 		var got [4]float32
 		var ws reweight.Workspace
 		dst := reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3], LogSumSqProbs: got[3:4]}
