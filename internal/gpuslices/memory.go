@@ -77,8 +77,8 @@ const (
 
 // begin forgets the call before.
 func (m *memory) begin() *memory {
-	for i := range m.regions {
-		m.regions[i].buffer.taken = false
+	for _, b := range m.buffers {
+		b.taken = false
 	}
 	clear(m.args) // keep nothing of the caller's alive
 	clear(m.regions)

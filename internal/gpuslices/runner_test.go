@@ -187,6 +187,10 @@ func TestWrongKernels(t *testing.T) {
 		if err := r.Multiply(make([]float32, 3), make([]float32, 3), make([]float32, 3)); !errors.Is(err, errFailing) {
 			t.Errorf("%s: error %v", method, err)
 		}
+		drv.failing = ""
+		if err := r.Multiply(make([]float32, 3), make([]float32, 3), make([]float32, 3)); err != nil {
+			t.Errorf("after %s has failed: error %v", method, err)
+		}
 	}
 }
 
