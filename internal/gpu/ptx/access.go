@@ -1,11 +1,15 @@
 package ptx
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strings"
+)
 
 var accessTypes = []string{"b8", "u8", "s8", "b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"}
 
-// spaceParts are the parts of opcodes that name a space.
-var spaceParts = map[string]space{"": generic, ".global": global, ".shared": shared, ".param": param}
+// spaceParts are the parts of opcodes that name a space. Without one, the address is a
+// generic one: no other than those of global memory can be made.
+var spaceParts = map[string]space{"": global, ".global": global, ".shared": shared, ".param": param}
 
 func addMemory() {
 	for part, sp := range spaceParts {
@@ -38,9 +42,9 @@ func (s *statement) elements(i, n int) []operand {
 
 // ld compiles a load of n elements of type t.
 func (s *statement) ld(sp space, t string, n int) {
-	s.want(2, 2)
+	s.want(2)
 	from := s.address(1, sp)
-	var to []int
+	var to []slot
 	var width int
 	for _, o := range s.elements(0, n) {
 		d, w := s.wideDst(o, t)
@@ -49,38 +53,22 @@ func (s *statement) ld(sp space, t string, n int) {
 	}
 	size := types[t].size
 	total := uint64(n * size)
-	at := &site{}
-	d := to[0]
-	switch {
-	case types[t].class == 's' && width > size:
-		element, mask := integerOfType(t), ^uint64(0)>>(64-8*width)
-		s.in.run = func(l *lane) {
-			b := l.load(sp, at, from.of(l), total)
-			for i, d := range to {
-				l.r[d] = element.extend(bytesOf(b[i*size:], size)) & mask
+	element, mask := integerOfType(t), lowBits(width)
+	signed := element.signed && width > size
+	if n == 1 && !signed {
+		s.in.d = to[0]
+		s.in.run = func(l *lane, in *instr) { l.r[in.d] = bytesOf(l.load(sp, from.of(l), total), size) }
+		return
+	}
+	s.in.run = func(l *lane, _ *instr) {
+		b := l.load(sp, from.of(l), total)
+		for i, d := range to {
+			v := bytesOf(b[i*size:], size)
+			if signed {
+				v = element.extend(v) & mask
 			}
+			l.r[d] = v
 		}
-	case n > 1 && size == 4:
-		s.in.run = func(l *lane) {
-			b := l.load(sp, at, from.of(l), total)
-			for _, d := range to {
-				l.r[d] = uint64(binary.LittleEndian.Uint32(b))
-				b = b[4:]
-			}
-		}
-	case n > 1:
-		s.in.run = func(l *lane) {
-			b := l.load(sp, at, from.of(l), total)
-			for i, d := range to {
-				l.r[d] = bytesOf(b[i*size:], size)
-			}
-		}
-	case size == 4:
-		s.in.run = func(l *lane) { l.r[d] = uint64(binary.LittleEndian.Uint32(l.load(sp, at, from.of(l), 4))) }
-	case size == 8:
-		s.in.run = func(l *lane) { l.r[d] = binary.LittleEndian.Uint64(l.load(sp, at, from.of(l), 8)) }
-	default:
-		s.in.run = func(l *lane) { l.r[d] = bytesOf(l.load(sp, at, from.of(l), total), size) }
 	}
 }
 
@@ -113,22 +101,16 @@ func putBytes(b []byte, v uint64, size int) {
 
 // st compiles a store of n elements of type t.
 func (s *statement) st(sp space, t string, n int) {
-	s.want(2, 2)
+	s.want(2)
 	to := s.address(0, sp)
-	var from []int
+	var from []slot
 	for _, o := range s.elements(1, n) {
 		from = append(from, s.slot(o, t, types[t].class != 'f'))
 	}
 	size := types[t].size
 	total := uint64(n * size)
-	at := &site{}
-	if n == 1 {
-		x := from[0]
-		s.in.run = func(l *lane) { putBytes(l.store(sp, at, to.of(l), total), l.r[x], size) }
-		return
-	}
-	s.in.run = func(l *lane) {
-		b := l.store(sp, at, to.of(l), total)
+	s.in.run = func(l *lane, _ *instr) {
+		b := l.store(sp, to.of(l), total)
 		for i, x := range from {
 			putBytes(b[i*size:], l.r[x], size)
 		}
@@ -138,35 +120,34 @@ func (s *statement) st(sp space, t string, n int) {
 // addAsync enters cp.async of 16 bytes.
 func addAsync() {
 	add("cp.async.cg.shared.global", func(s *statement) {
-		s.want(3, 4)
-		to, from, size := s.address(0, shared), s.address(1, global), uint64(s.integer(2))
-		if size != 16 {
-			s.fail("cp.async.cg of %d bytes", size)
-		}
-		count := s.c.constant(size)
+		count := s.c.constant(asyncBytes)
 		if len(s.operands) == 4 {
 			count = s.src(3, "u32")
+		} else {
+			s.want(3)
 		}
-		at := &site{}
-		s.in.run = func(l *lane) { l.copyAsync(at, to.of(l), from.of(l), size, l.r[count]) }
+		to, from := s.address(0, shared), s.address(1, global)
+		if size := s.integer(2); size != asyncBytes {
+			s.fail("cp.async.cg of %d bytes", size)
+		}
+		s.in.run = func(l *lane, _ *instr) { l.copyAsync(to.of(l), from.of(l), l.r[count]) }
 	})
 	add("cp.async.commit_group", func(s *statement) {
-		s.want(0, 0)
-		s.in.run = (*lane).commitGroup
+		s.want(0)
+		s.in.run = func(l *lane, _ *instr) { l.groups = append(l.groups, len(l.copies)) }
 	})
 	add("cp.async.wait_group", func(s *statement) {
-		s.want(1, 1)
+		s.want(1)
 		n := s.integer(0)
-		s.in.run = func(l *lane) { l.waitGroups(n) }
+		s.in.run = func(l *lane, _ *instr) { l.waitGroups(n) }
 	})
 }
 
 // ---------------------------------------------------------------- atomic operations
 
-// An atomicOp gives the new value of the memory from the old one and the operands.
-type atomicOp func(old, x, y uint64) uint64
-
-var atomicOps = map[string]atomicOp{
+// atomics give the new value of the memory from the old one and the operands. There is no
+// addition of floats: its order, and with it its result, would not be defined.
+var atomics = map[string]func(old, x, y uint64) uint64{
 	"cas.b32": func(old, x, y uint64) uint64 {
 		if old == x {
 			return y
@@ -179,32 +160,25 @@ var atomicOps = map[string]atomicOp{
 	"max.u64": func(old, x, _ uint64) uint64 { return max(old, x) },
 }
 
-// addAtomics enters atom on global memory. There is no addition of floats: its order, and
-// with it its result, would not be defined.
+// addAtomics enters atom on global memory.
 func addAtomics() {
-	for name, op := range atomicOps {
-		add("atom.global."+name, func(s *statement) { s.atomic(name[:3], name[len(name)-3:], op) })
-	}
-}
-
-// atomic compiles an atomic operation.
-func (s *statement) atomic(name, t string, op atomicOp) {
-	operands := 3
-	if name == "cas" {
-		operands = 4
-	}
-	s.want(operands, operands)
-	d, to, x := s.dst(0, t), s.address(1, global), s.src(2, t)
-	y := x
-	if operands == 4 {
-		y = s.src(3, t)
-	}
-	size := types[t].size
-	at := &site{}
-	s.in.run = func(l *lane) {
-		b := l.load(global, at, to.of(l), uint64(size))
-		old := bytesOf(b, size)
-		putBytes(b, op(old, l.r[x], l.r[y]), size)
-		l.r[d] = old
+	for name, of := range atomics {
+		operation, t, _ := strings.Cut(name, ".")
+		add("atom.global."+name, func(s *statement) {
+			if operation == "cas" {
+				s.want(4)
+				s.in.y = s.src(3, t)
+			} else {
+				s.want(3)
+			}
+			s.in.d, s.in.x = s.dst(0, t), s.src(2, t)
+			to, size := s.address(1, global), types[t].size
+			s.in.run = func(l *lane, in *instr) {
+				b := l.load(global, to.of(l), uint64(size))
+				old := bytesOf(b, size)
+				putBytes(b, of(old, l.r[in.x], l.r[in.y]), size)
+				l.r[in.d] = old
+			}
+		})
 	}
 }

@@ -3,8 +3,8 @@ package ptx
 import (
 	"encoding/binary"
 	"fmt"
-	"math/big"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,242 +15,145 @@ var pattern = []byte{0x80, 0x91, 0xa2, 0xb3, 0xc4, 0xd5, 0xe6, 0xf7, 0x08, 0x99,
 // onlyFirst begins a kernel of which thread 0 does all.
 const onlyFirst = ".reg .pred %q; .reg .b32 %t; mov.u32 %t, %tid.x; setp.ne.u32 %q, %t, 0; @%q ret;\n"
 
-// A room is a place of 16 bytes in some memory: what declares it, what brings its
-// address into %at, and what copies the 16 bytes at %in there.
-type room struct {
-	space, declare, address, fill string
+// A room is a place of 16 bytes in some memory, which begins with those at %in: what
+// declares it, and what brings its address into %at.
+type room struct{ space, declare, address string }
+
+var rooms = []room{
+	{".global", "", "mov.u64 %at, %in;"},
+	{".shared", ".shared .align 16 .b8 room[16];", "mov.u64 %at, room; .reg .b64 %v<2>; ld.global.v2.b64 {%v0, %v1}, [%in]; st.shared.v2.b64 [%at], {%v0, %v1};"},
+	{".param", "", "mov.u64 %at, c;"},
+	{"", "", "cvta.global.u64 %at, %in;"},
 }
 
-func rooms() []room {
-	fill := func(st string) string {
-		return ".reg .b64 %v<2>; ld.global.v2.b64 {%v0, %v1}, [%in]; st" + st + ".b64 [%at], %v0; st" + st + ".b64 [%at+8], %v1;\n"
-	}
-	return []room{
-		{".global", "", "mov.u64 %at, %in;", ""},
-		{".shared", ".shared .align 16 .b8 room[16];", "mov.u64 %at, room;", fill(".shared")},
-		{".param", "", "mov.u64 %at, c;", ""},
-		{"", "", "cvta.global.u64 %at, %in;", ""},
-		{"", ".shared .align 16 .b8 room[16];", "mov.u64 %at, room; cvta.shared.u64 %at, %at;", fill("")},
-	}
+// An accessCheck says what an instruction leaves at %out of what is at %in. In its body, %at
+// is the room.
+type accessCheck struct {
+	room
+	opcode, body string
+	cases        []accessCase
 }
 
-const roomParams = "(.param .u64 in, .param .u64 out, .param .u64 c, .param .u64 d)"
+type accessCase struct{ in, want []byte }
 
-// begin is the first part of a kernel that works in the room.
-func (r room) begin(name string) string {
-	return ".visible .entry " + name + roomParams + "{\n" + r.declare + "\n" + onlyFirst +
-		".reg .b64 %in, %out, %at; ld.param.u64 %in, [in]; ld.param.u64 %out, [out];\n" + r.address + "\n" + r.fill
-}
-
-// braced writes one register, or several in braces.
-func braced(registers []string) string {
-	if len(registers) == 1 {
-		return registers[0]
-	}
-	return "{" + strings.Join(registers, ", ") + "}"
-}
-
-func testLoads(t *testing.T, met map[string]bool) {
-	var text strings.Builder
-	type load struct {
-		opcode, typ, register string
-		n                     int
-	}
-	var loads []load
-	for _, room := range rooms() {
+// eachAccess calls f for the instructions of a name that move n elements at a time, and for
+// each type of register that the elements may stand in.
+func eachAccess(name string, f func(r room, opcode, typ, register string, n int)) {
+	for _, r := range rooms {
 		for _, typ := range accessTypes {
 			for vector, n := range map[string]int{"": 1, ".v2": 2, ".v4": 4} {
-				if n*types[typ].size > 16 {
-					continue
-				}
 				for _, register := range []string{registerType(typ), "b32", "b64"} {
-					if types[register].size < types[typ].size || typ[0] == 'f' && register != registerType(typ) {
-						continue
+					narrow := types[register].size < types[typ].size || typ[0] == 'f' && register != registerType(typ)
+					opcode := name + r.space + vector + "." + typ
+					if n*types[typ].size <= 16 && !narrow && forms[opcode] != nil {
+						f(r, opcode, typ, register, n)
 					}
-					l := load{"ld" + room.space + vector + "." + typ, typ, register, n}
-					text.WriteString(room.begin(fmt.Sprintf("k%d", len(loads))))
-					var registers []string
-					for i := range n {
-						registers = append(registers, fmt.Sprintf("%%d%d", i))
-					}
-					fmt.Fprintf(&text, ".reg .%s %%d<4>; .reg .b64 %%w; %s %s, [%%at];\n", register, l.opcode, braced(registers))
-					for i := range n {
-						store := fmt.Sprintf("cvt.u64.u%s %%w, %%d%d;", register[1:], i)
-						if register == "b64" {
-							store = fmt.Sprintf("mov.b64 %%w, %%d%d;", i)
-						}
-						fmt.Fprintf(&text, "%s st.global.u64 [%%out+%d], %%w;\n", store, 8*i)
-					}
-					text.WriteString("ret;\n}\n")
-					loads = append(loads, l)
-					met[l.opcode] = true
 				}
-			}
-		}
-	}
-	d := open(t, text.String(), 2)
-	in, out := upload(t, d, pattern), upload(t, d, make([]byte, 32))
-	c, e := binary.LittleEndian.Uint64(pattern), binary.LittleEndian.Uint64(pattern[8:])
-	for i, l := range loads {
-		if err := launch(t, d, fmt.Sprintf("k%d", i), 1, 32, 0, uint64(in), uint64(out), c, e); err != nil {
-			t.Fatalf("%+v: %v", l, err)
-		}
-		got := download(t, d, out, 32)
-		size := types[l.typ].size
-		for j := range l.n {
-			n := new(big.Int)
-			for k := range size {
-				n.Or(n, new(big.Int).Lsh(big.NewInt(int64(pattern[j*size+k])), uint(8*k)))
-			}
-			want := truncated(signedValue(n.Uint64(), l.typ), 8*types[l.register].size)
-			if v := binary.LittleEndian.Uint64(got[8*j:]); v != want {
-				t.Errorf("%+v: element %d is %#x, want %#x", l, j, v, want)
 			}
 		}
 	}
 }
 
-func testStores(t *testing.T, met map[string]bool) {
-	var text strings.Builder
-	type store struct {
-		opcode, typ string
-		n           int
+// registers writes %d0, or so many of them in braces.
+func registers(n int) string {
+	if n == 1 {
+		return "%d0"
 	}
-	var stores []store
-	for _, room := range rooms() {
-		if room.space == ".param" {
-			continue
-		}
-		for _, typ := range accessTypes {
-			for vector, n := range map[string]int{"": 1, ".v2": 2, ".v4": 4} {
-				if n*types[typ].size > 16 {
-					continue
-				}
-				for _, register := range []string{registerType(typ), "b64"} {
-					if typ[0] == 'f' && register != registerType(typ) {
-						continue
-					}
-					s := store{"st" + room.space + vector + "." + typ, typ, n}
-					text.WriteString(room.begin(fmt.Sprintf("k%d", len(stores))))
-					var registers []string
-					fmt.Fprintf(&text, ".reg .%s %%d<4>; .reg .b64 %%w<2>;\n", register)
-					for i := range n {
-						registers = append(registers, fmt.Sprintf("%%d%d", i))
-						fmt.Fprintf(&text, "ld.global.%s %%d%d, [%%in+%d];\n", register, i, 16+8*i)
-					}
-					fmt.Fprintf(&text, "%s [%%at], %s;\n", s.opcode, braced(registers))
-					fmt.Fprintf(&text, "ld%s.v2.b64 {%%w0, %%w1}, [%%at]; st.global.v2.b64 [%%out], {%%w0, %%w1}; ret;\n}\n", room.space)
-					stores = append(stores, s)
-					met[s.opcode] = true
-				}
-			}
-		}
-	}
-	d := open(t, text.String(), 2)
-	r := rand.New(rand.NewPCG(3, 4))
-	for i, s := range stores {
-		in := append([]byte{}, pattern...)
-		for range 4 {
-			in = binary.LittleEndian.AppendUint64(in, r.Uint64())
-		}
-		from, out := upload(t, d, in), upload(t, d, make([]byte, 16))
-		if err := launch(t, d, fmt.Sprintf("k%d", i), 1, 32, 0, uint64(from), uint64(out), 0, 0); err != nil {
-			t.Fatalf("%+v: %v", s, err)
-		}
-		want := append([]byte{}, pattern...)
-		size := types[s.typ].size
-		for j := range s.n {
-			copy(want[j*size:(j+1)*size], in[16+8*j:])
-		}
-		if got := download(t, d, out, 16); string(got) != string(want) {
-			t.Errorf("%+v: %x, want %x", s, got, want)
-		}
-	}
+	return "{" + strings.Join([]string{"%d0", "%d1", "%d2", "%d3"}[:n], ", ") + "}"
 }
 
-func testAtomics(t *testing.T, met map[string]bool) {
-	// The oracles, on integers of the type in the name.
-	operations := map[string]func(old, x, y *big.Int) *big.Int{
-		"cas": func(old, x, y *big.Int) *big.Int {
-			if old.Cmp(x) == 0 {
-				return y
+func loadChecks() (checks []accessCheck) {
+	eachAccess("ld", func(r room, opcode, typ, register string, n int) {
+		body := fmt.Sprintf(".reg .%s %%d<4>; .reg .b64 %%w; %s %s, [%%at];\n", register, opcode, registers(n))
+		var want []byte
+		for i := range n {
+			copied := fmt.Sprintf("cvt.u64.u%s", register[1:])
+			if register == "b64" {
+				copied = "mov.b64"
 			}
-			return old
-		},
-		"add": func(old, x, _ *big.Int) *big.Int { return new(big.Int).Add(old, x) },
-		"min": func(old, x, _ *big.Int) *big.Int {
-			if x.Cmp(old) < 0 {
-				return x
-			}
-			return old
-		},
-		"max": func(old, x, _ *big.Int) *big.Int {
-			if x.Cmp(old) > 0 {
-				return x
-			}
-			return old
-		},
-	}
-	var text strings.Builder
-	type atomic struct{ opcode, operation, typ string }
-	var atomics []atomic
-	for operation := range operations {
-		for _, typ := range []string{"b32", "b64", "u32", "s32", "u64", "s64"} {
-			a := atomic{"atom.global." + operation + "." + typ, operation, typ}
-			if forms[a.opcode] == nil { // as add.s64
-				continue
-			}
-			text.WriteString(rooms()[0].begin(fmt.Sprintf("k%d", len(atomics))))
-			fmt.Fprintf(&text, ".reg .%s %%d<3>; .reg .b64 %%w<2>;\n", registerType(typ))
-			fmt.Fprintf(&text, "ld.global.%[1]s %%d1, [%%in+16]; ld.global.%[1]s %%d2, [%%in+24];\n", registerType(typ))
-			operands := "%d0, [%at+8], %d1"
-			if operation == "cas" {
-				operands += ", %d2"
-			}
-			fmt.Fprintf(&text, "%s %s; st.global.%s [%%out+16], %%d0;\n", a.opcode, operands, registerType(typ))
-			text.WriteString("ld.global.v2.b64 {%w0, %w1}, [%at]; st.global.v2.b64 [%out], {%w0, %w1}; ret;\n}\n")
-			atomics = append(atomics, a)
-			met[a.opcode] = true
+			body += fmt.Sprintf("%s %%w, %%d%d; st.global.u64 [%%out+%d], %%w;\n", copied, i, 8*i)
+			var element [8]byte
+			copy(element[:], pattern[i*types[typ].size:][:types[typ].size])
+			v := signedValue(binary.LittleEndian.Uint64(element[:]), typ)
+			want = binary.LittleEndian.AppendUint64(want, truncated(v, 8*types[register].size))
 		}
-	}
-	d := open(t, text.String(), 2)
-	r := rand.New(rand.NewPCG(3, 4))
-	for i, a := range atomics {
-		bits := 8 * types[a.typ].size
-		values := edgesOf(a.typ)
+		checks = append(checks, accessCheck{r, opcode, body, []accessCase{{pattern, want}}})
+	})
+	return checks
+}
+
+func storeChecks() (checks []accessCheck) {
+	random := rand.New(rand.NewPCG(3, 4))
+	eachAccess("st", func(r room, opcode, typ, register string, n int) {
+		body := fmt.Sprintf(".reg .%s %%d<4>; .reg .b64 %%w<2>;\n", register)
+		in, want := slices.Clone(pattern), slices.Clone(pattern)
+		for i := range n {
+			body += fmt.Sprintf("ld.global.%s %%d%d, [%%in+%d];\n", register, i, 16+8*i)
+			in = binary.LittleEndian.AppendUint64(in, random.Uint64())
+			copy(want[i*types[typ].size:][:types[typ].size], in[16+8*i:])
+		}
+		body += fmt.Sprintf("%s [%%at], %s; ld%s.v2.b64 {%%w0, %%w1}, [%%at]; st.global.v2.b64 [%%out], {%%w0, %%w1};\n", opcode, registers(n), r.space)
+		checks = append(checks, accessCheck{r, opcode, body, []accessCase{{in, want}}})
+	})
+	return checks
+}
+
+// atomicChecks has an oracle for each operation.
+func atomicChecks() (checks []accessCheck) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for name, result := range map[string]func(old, x, y uint64) uint64{
+		"cas.b32": func(old, x, y uint64) uint64 {
+			if old != x {
+				return old
+			}
+			return y
+		},
+		"add.u32": func(old, x, _ uint64) uint64 { return (old + x) % (1 << 32) },
+		"add.u64": func(old, x, _ uint64) uint64 { return old + x },
+		"min.u64": func(old, x, _ uint64) uint64 { return min(x, old) },
+		"max.u64": func(old, x, _ uint64) uint64 { return max(x, old) },
+	} {
+		operation, typ, _ := strings.Cut(name, ".")
+		register, operands := registerType(typ), "%d0, [%at+8], %d1"
+		if operation == "cas" {
+			operands += ", %d2"
+		}
+		c := accessCheck{room: rooms[0], opcode: "atom.global." + name}
+		c.body = fmt.Sprintf(".reg .%[1]s %%d<3>; .reg .b64 %%w<2>;\nld.global.%[1]s %%d1, [%%in+16]; ld.global.%[1]s %%d2, [%%in+24];\n", register) +
+			fmt.Sprintf("%s %s; st.global.%s [%%out+16], %%d0;\n", c.opcode, operands, register) +
+			"ld.global.v2.b64 {%w0, %w1}, [%at]; st.global.v2.b64 [%out], {%w0, %w1};\n"
+		values := edgesOf(typ)
 		for range 300 {
 			var v [3]uint64
 			for j := range v {
-				v[j] = values[r.IntN(len(values))]
-				if r.IntN(2) == 0 {
-					v[j] = randomOf(a.typ, r)
+				if v[j] = values[random.IntN(len(values))]; random.IntN(2) == 0 {
+					v[j] = randomOf(typ, random)
 				}
 			}
-			if a.operation == "cas" && r.IntN(2) == 0 {
+			if operation == "cas" && random.IntN(2) == 0 {
 				v[1] = v[0]
 			}
-			in := append([]byte{}, pattern...)
-			for _, x := range v[1:] {
-				in = binary.LittleEndian.AppendUint64(in, x)
-			}
-			for j := range bits / 8 {
-				in[8+j] = byte(v[0] >> (8 * j))
-			}
-			from, out := upload(t, d, in), upload(t, d, make([]byte, 24))
-			if err := launch(t, d, fmt.Sprintf("k%d", i), 1, 32, 0, uint64(from), uint64(out), 0, 0); err != nil {
-				t.Fatalf("%+v: %v", a, err)
-			}
-			result := truncated(operations[a.operation](signedValue(v[0], a.typ), signedValue(v[1], a.typ), signedValue(v[2], a.typ)), bits)
-			want := append([]byte{}, in[:16]...)
-			for j := range bits / 8 {
-				want[8+j] = byte(result >> (8 * j))
-			}
-			want = binary.LittleEndian.AppendUint64(want, v[0])
-			if got := download(t, d, out, 24); string(got) != string(want) {
-				t.Fatalf("%+v of %#x: %x, want %x", a, v, got, want)
-			}
-			if d.Free(from) != nil || d.Free(out) != nil {
-				t.Fatal("Free")
+			// The bytes behind a result of 4 stay as they are.
+			behind := uint64(0x1234_5678_0000_0000) &^ lowBits(types[typ].size)
+			in := binary.LittleEndian.AppendUint64(slices.Clone(pattern[:8]), v[0]|behind)
+			want := binary.LittleEndian.AppendUint64(slices.Clone(pattern[:8]), result(v[0], v[1], v[2])|behind)
+			in = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(in, v[1]), v[2])
+			c.cases = append(c.cases, accessCase{in, binary.LittleEndian.AppendUint64(want, v[0])})
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+func testAccess(t *testing.T, met map[string]bool) {
+	first, second := binary.LittleEndian.Uint64(pattern), binary.LittleEndian.Uint64(pattern[8:])
+	for _, c := range slices.Concat(loadChecks(), storeChecks(), atomicChecks()) {
+		met[c.opcode] = true
+		text := ".visible .entry k(.param .u64 in, .param .u64 out, .param .u64 c, .param .u64 d) {\n" + c.declare + onlyFirst +
+			".reg .b64 %in, %out, %at; ld.param.u64 %in, [in]; ld.param.u64 %out, [out];\n" + c.address + "\n" + c.body + "}\n"
+		for _, of := range c.cases {
+			if got := run(t, text, 2, 1, 32, of.in, len(of.want), first, second); !slices.Equal(got, of.want) {
+				t.Fatalf("%s with\n%sof %x: %x, want %x", c.opcode, c.body, of.in, got, of.want)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -29,7 +30,7 @@ cp.async.commit_group;
 cp.async.wait_group 0;
 bar.warp.sync -1;
 mov.f32 %f4, 0f00000000;
-`+unrolled()+`
+`+strings.Repeat(step, 8)+`
 cvt.f64.f32 %d, %f4;
 add.rn.f64 %sum, %sum, %d;
 bar.warp.sync -1;
@@ -50,11 +51,8 @@ mul.wide.u32 %x, %t, 8; add.s64 %out, %out, %x; st.global.f64 [%out], %sum; ret;
 	b.ReportMetric(float64(d.steps)/1e6/b.Elapsed().Seconds(), "M/s")
 }
 
-// unrolled is eight steps of BenchmarkLaunch.
-func unrolled() string {
-	text := ""
-	for range 8 {
-		text += `ld.shared.f32 %f0, [%at];
+// step is one of the eight that BenchmarkLaunch has in a turn.
+const step = `ld.shared.f32 %f0, [%at];
 max.NaN.f32 %f5, %f5, %f0;
 add.rn.f32 %f1, %f0, 0f4B400000;
 sub.rn.f32 %f2, %f1, 0f4B400000;
@@ -67,6 +65,3 @@ fma.rn.f32 %f3, %f3, %f2, 0f3F800000;
 mov.b32 %i, %i;
 add.rn.f32 %f4, %f4, %f3;
 `
-	}
-	return text
-}

@@ -48,8 +48,8 @@ func compareAs[T ordered](names, t string, get func(u uint64) T) {
 	}
 	for _, name := range strings.Fields(names) {
 		f := holds[name]
-		add2("setp."+name+"."+t, "pred", t, t, func(d, x, y int) func(l *lane) {
-			return func(l *lane) { l.r[d] = truth(f(get(l.r[x]), get(l.r[y]))) }
+		addPlain("setp."+name+"."+t, "pred "+t+" "+t, func(l *lane, in *instr) {
+			l.r[in.d] = truth(f(get(l.r[in.x]), get(l.r[in.y])))
 		})
 	}
 }

@@ -1,8 +1,6 @@
 package ptx
 
-import (
-	"math"
-)
+import "math"
 
 var integerTypes = []string{"u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"}
 
@@ -15,8 +13,7 @@ type integerType struct {
 
 func integerOfType(t string) integerType {
 	info := types[t]
-	bits := 8 * info.size
-	return integerType{bits, info.class == 's', ^uint64(0) >> (64 - bits)}
+	return integerType{8 * info.size, info.class == 's', lowBits(info.size)}
 }
 
 // extend extends the low bits of v, an integer of the type, to 64 bits.
@@ -33,53 +30,32 @@ var roundings = map[string]func(v float64) float64{
 	"rni": math.RoundToEven, "rzi": math.Trunc,
 }
 
-// of converts a float that is an integer already. What is out of range becomes the
-// nearest that there is, and NaN the highest bit alone.
+// of converts a float that is an integer already to a signed integer. What is out of range
+// becomes the nearest that there is, and NaN the highest bit alone.
 func (t integerType) of(v float64) uint64 {
-	if v != v {
-		return 1 << (t.bits - 1)
-	}
-	if t.signed {
-		limit := math.Ldexp(1, t.bits-1)
-		switch {
-		case v >= limit:
-			return t.mask >> 1
-		case v < -limit:
-			return 1 << (t.bits - 1)
-		}
-		return uint64(int64(v)) & t.mask
-	}
+	limit := math.Ldexp(1, t.bits-1)
 	switch {
-	case v >= math.Ldexp(1, t.bits):
-		return t.mask
-	case v < 0:
-		return 0
+	case v != v || v < -limit:
+		return 1 << (t.bits - 1)
+	case v >= limit:
+		return t.mask >> 1
 	}
-	return uint64(v)
+	return uint64(int64(v)) & t.mask
 }
 
 // convert enters a conversion. The register of an integer may be wider than its type;
 // then it gets zeros or the sign above.
 func convert(opcode, to, from string, f func(v uint64) uint64) {
 	add(opcode, func(s *statement) {
-		s.want(2, 2)
+		s.want(2)
 		d, size := s.wideDst(s.operands[0], to)
-		x := s.wideSrc(1, from)
+		s.in.d, s.in.x = d, s.slot(s.operands[1], from, types[from].class != 'f')
+		s.in.run = func(l *lane, in *instr) { l.r[in.d] = f(l.r[in.x]) }
 		if types[to].class == 's' && size > types[to].size {
-			t, mask := integerOfType(to), ^uint64(0)>>(64-8*size)
-			s.in.run = func(l *lane) { l.r[d] = t.extend(f(l.r[x])) & mask }
-			return
+			t, mask := integerOfType(to), lowBits(size)
+			s.in.run = func(l *lane, in *instr) { l.r[in.d] = t.extend(f(l.r[in.x])) & mask }
 		}
-		s.in.run = func(l *lane) { l.r[d] = f(l.r[x]) }
 	})
-}
-
-// wideSrc is wide for integers, and src for floats, whose registers have their size.
-func (s *statement) wideSrc(i int, t string) int {
-	if class := types[t].class; class == 's' || class == 'u' {
-		return s.wide(i, t)
-	}
-	return s.src(i, t)
 }
 
 func addConversions() {
@@ -97,7 +73,7 @@ func addConversions() {
 	convert("cvt.f32.f16", "f32", "f16", func(v uint64) uint64 { return put32(halfToFloat(uint16(v))) })
 	for name, round := range roundings {
 		convert("cvt."+name+".f64.f64", "f64", "f64", func(v uint64) uint64 { return put64(round(f64(v))) })
-		for _, to := range integerTypes {
+		for _, to := range []string{"s32", "s64"} {
 			t := integerOfType(to)
 			convert("cvt."+name+"."+to+".f64", to, "f64", func(v uint64) uint64 { return t.of(round(f64(v))) })
 		}
@@ -111,7 +87,7 @@ func addConversions() {
 		convert("cvt.rn.f64."+from, "f64", from, func(v uint64) uint64 { return put64(toFloat(t.extend(v))) })
 	}
 	// The first source goes to the high half.
-	add2("cvt.rn.bf16x2.f32", "bf16x2", "f32", "f32", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { l.r[d] = uint64(floatToBfloat(f32(l.r[x])))<<16 | uint64(floatToBfloat(f32(l.r[y]))) }
+	addPlain("cvt.rn.bf16x2.f32", "bf16x2 f32 f32", func(l *lane, in *instr) {
+		l.r[in.d] = uint64(floatToBfloat(f32(l.r[in.x])))<<16 | uint64(floatToBfloat(f32(l.r[in.y])))
 	})
 }

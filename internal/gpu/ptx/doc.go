@@ -11,7 +11,8 @@
 //     ties to even), flushing of subnormals (.ftz), saturation (.sat), approximations
 //     (.approx), operands whose registers have another size or kind than the
 //     instruction, and what no kernel of the project has: local and constant memory,
-//     atomic operations on shared memory, and masks that do not name all lanes.
+//     generic addresses of shared memory, atomic operations on it, and masks that do not
+//     name all lanes.
 //   - Order. The lanes of a warp run apart from one synchronising instruction to the
 //     next (bar.warp.sync, shfl, vote, match, bar.sync), in an order that
 //     is shuffled at each step; so are warps and CTAs. Options.Seed chooses it.

@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -53,18 +54,15 @@ type Device struct {
 	params  []byte
 	current *lane // that runs, or failed
 
-	// Those of the largest CTA so far, and the warps of the CTA that runs.
-	lanes           []*lane
-	allWarps, warps []*warp
+	allWarps, warps []*warp // of the largest CTA that can be, and of the one that runs
 
 	clock             uint64 // barriers so far
 	ctaStart, ctaTime uint64 // the clock when the CTA began, and at its last barrier
 
-	// Orders and members, kept from one time to the next.
+	// Orders, kept from one time to the next.
 	order     []int32
 	turns     []*warp
 	laneOrder [warpSize]uint8
-	met       []*lane
 }
 
 // A function is a kernel with what Function was asked for.
@@ -78,8 +76,15 @@ func Open(modules map[string]string, options Options) (*Device, error) {
 	options.Steps = cmp.Or(options.Steps, defaultSteps)
 	d := &Device{options: options, kernels: map[string]*kernel{}}
 	d.seed = cmp.Or((options.Seed+1)*0x9e3779b97f4a7c15, 1)
+	for t := range maxThreads {
+		if t%warpSize == 0 {
+			d.allWarps = append(d.allWarps, &warp{})
+		}
+		w := d.allWarps[t/warpSize]
+		w.lanes = append(w.lanes, &lane{dev: d, thread: t, warp: w})
+	}
 	for _, name := range slices.Sorted(maps.Keys(modules)) {
-		m, err := parseModule(name, modules[name])
+		m, err := moduleOf(name, modules[name])
 		if err != nil {
 			return nil, err
 		}
@@ -118,18 +123,20 @@ func (d *Device) Function(name string, threads, shared int) (driver.Function, in
 	if !ok {
 		return 0, 0, fmt.Errorf("ptx: there is no kernel %s", name)
 	}
-	if k.compile != nil {
-		k.compile()
-	}
 	if err := k.check(threads, shared); err != nil {
 		return 0, 0, err
 	}
-	d.functions = append(d.functions, function{k, threads, shared})
+	f := function{k, threads, shared}
+	at := slices.Index(d.functions, f)
+	if at < 0 {
+		at = len(d.functions)
+		d.functions = append(d.functions, f)
+	}
 	fit := 1 + int(d.options.Seed%mostFit)
 	if size := k.static.size + shared; size > 0 {
 		fit = min(fit, maxShared/size)
 	}
-	return driver.Function(len(d.functions)), fit, nil
+	return driver.Function(at + 1), fit, nil
 }
 
 // check says whether a CTA of so many threads with so much dynamic shared memory can be.
@@ -269,7 +276,7 @@ func (d *Device) Download(dst []byte, src driver.Ptr, _ driver.Stream) error {
 	if err != nil {
 		return err
 	}
-	if i := firstUnwritten(written); i >= 0 {
+	if i := bytes.IndexByte(written, 0); i >= 0 {
 		return fmt.Errorf("ptx: byte %d of %d from %#x on is downloaded, but nothing has written it", i, len(dst), uint64(src))
 	}
 	copy(dst, data)
@@ -286,12 +293,13 @@ func (d *Device) Close() error {
 		return errClosed
 	}
 	d.closed = true
-	if len(d.memory.regions) == 0 || d.failed != nil {
+	left := slices.DeleteFunc(slices.Compact(d.memory.pages), func(r *region) bool { return r == nil })
+	if len(left) == 0 || d.failed != nil {
 		return nil
 	}
 	var b strings.Builder
-	for _, r := range d.memory.regions {
+	for _, r := range left {
 		fmt.Fprintf(&b, "\n\t%d bytes at %#x", len(r.data), r.base)
 	}
-	return fmt.Errorf("ptx: %d allocations were not freed:%s", len(d.memory.regions), b.String())
+	return fmt.Errorf("ptx: %d allocations were not freed:%s", len(left), b.String())
 }

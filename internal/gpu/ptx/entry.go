@@ -8,7 +8,7 @@ import (
 
 // A register of a kernel: its slot in lane.r and its type.
 type register struct {
-	slot int
+	slot slot // 0: none yet
 	typ  string
 }
 
@@ -18,7 +18,7 @@ type compiler struct {
 	k         *kernel
 	symbols   map[string]symbol     // variables of the entry, and parameters
 	scopes    []map[string]register // the innermost last
-	constants map[uint64]int        // slots
+	constants map[uint64]slot
 	labels    map[string]int
 	jumps     []jump
 }
@@ -34,7 +34,7 @@ type jump struct {
 func (m *module) entry(s *scanner) {
 	k := &kernel{name: s.next(), module: m, maxThreads: maxThreads, slots: make([]uint64, firstSlot)}
 	c := &compiler{scanner: s, k: k, symbols: map[string]symbol{},
-		scopes: []map[string]register{{}}, constants: map[uint64]int{}, labels: map[string]int{}}
+		scopes: []map[string]register{{}}, constants: map[uint64]slot{}, labels: map[string]int{}}
 	if s.accept("(") && !s.accept(")") {
 		for {
 			s.expect(".param")
@@ -51,8 +51,8 @@ func (m *module) entry(s *scanner) {
 	for !s.accept("{") {
 		line := s.line()
 		switch word := s.next(); word {
-		case ".maxntid", ".reqntid":
-			k.maxThreads = s.dimensions()
+		case ".maxntid":
+			k.maxThreads = min(s.dimensions(), maxThreads)
 		case ".minnctapersm":
 			s.number()
 		default:
@@ -60,27 +60,6 @@ func (m *module) entry(s *scanner) {
 		}
 	}
 	m.kernels = append(m.kernels, k)
-	if !s.checked {
-		c.body()
-		return
-	}
-	own := *s
-	c.scanner = &own
-	k.compile = c.body
-	for depth := 1; depth > 0; {
-		switch s.next() {
-		case "{":
-			depth++
-		case "}":
-			depth--
-		}
-	}
-}
-
-// body compiles what follows the brace.
-func (c *compiler) body() {
-	k := c.k
-	k.compile = nil
 	for len(c.scopes) > 0 {
 		c.statement()
 	}
@@ -110,7 +89,7 @@ func (s *scanner) dimensions() int {
 
 // statement reads a declaration, a label, an instruction or a brace.
 func (c *compiler) statement() {
-	line, from := c.line(), c.at
+	line := c.line()
 	switch word := c.next(); word {
 	case "{":
 		c.scopes = append(c.scopes, map[string]register{})
@@ -135,7 +114,7 @@ func (c *compiler) statement() {
 	case "@":
 		negated := c.accept("!")
 		predicate := c.register(line, c.next(), "pred")
-		c.instruction(from, line, c.next(), int32(predicate), negated)
+		c.instruction(line, c.next(), int32(predicate), negated)
 	default:
 		if c.accept(":") {
 			if _, ok := c.labels[word]; ok {
@@ -147,7 +126,7 @@ func (c *compiler) statement() {
 		if word[0] == '.' {
 			c.fail(line, "unknown directive %q", word)
 		}
-		c.instruction(from, line, word, none, false)
+		c.instruction(line, word, none, false)
 	}
 }
 
@@ -167,11 +146,11 @@ func (c *compiler) registers() {
 				c.fail(line, "%d registers, %d are the most", n, mostRegisters)
 			}
 			for i := range n {
-				scope[name+strconv.Itoa(i)] = register{-1, typ}
+				scope[name+strconv.Itoa(i)] = register{0, typ}
 			}
 			c.expect(">")
 		} else {
-			scope[name] = register{-1, typ}
+			scope[name] = register{0, typ}
 		}
 		if !c.accept(",") {
 			break
@@ -184,11 +163,8 @@ func (c *compiler) registers() {
 func (c *compiler) lookup(name string) (register, bool) {
 	for i := len(c.scopes) - 1; i >= 0; i-- {
 		if r, ok := c.scopes[i][name]; ok {
-			if r.slot < 0 {
-				r.slot = c.newSlot(unregistered)
-				if types[r.typ].size < 8 {
-					c.k.slots[r.slot] &= 1<<(8*types[r.typ].size) - 1
-				}
+			if r.slot == 0 {
+				r.slot = c.newSlot(unregistered & lowBits(types[r.typ].size))
 				c.scopes[i][name] = r
 			}
 			return r, true
@@ -197,23 +173,23 @@ func (c *compiler) lookup(name string) (register, bool) {
 	return register{}, false
 }
 
-func (c *compiler) newSlot(v uint64) int {
+func (c *compiler) newSlot(v uint64) slot {
 	c.k.slots = append(c.k.slots, v)
-	return len(c.k.slots) - 1
+	return slot(len(c.k.slots) - 1)
 }
 
 // constant returns a slot that holds v.
-func (c *compiler) constant(v uint64) int {
-	slot, ok := c.constants[v]
+func (c *compiler) constant(v uint64) slot {
+	at, ok := c.constants[v]
 	if !ok {
-		slot = c.newSlot(v)
-		c.constants[v] = slot
+		at = c.newSlot(v)
+		c.constants[v] = at
 	}
-	return slot
+	return at
 }
 
 // register returns the slot of a register that an instruction of type typ uses.
-func (c *compiler) register(line int, name, typ string) int {
+func (c *compiler) register(line int, name, typ string) slot {
 	r, ok := c.lookup(name)
 	if !ok {
 		c.fail(line, "there is no register %s", name)

@@ -34,8 +34,6 @@ var faults = []faulty{
 	{"below shared", "ld.shared.u32 %n, [first+-4];", []string{"outside the 320 bytes of shared memory"}},
 	{"shared address that wraps", "add.u32 %m, %s, -64; @%first st.shared.u32 [%m+64], %n; @%first ld.shared.u32 %n, [%s];", nil},
 	{"beyond parameters", "mov.u64 %x, in; ld.param.u64 %x, [%x+8];", []string{"outside the 8 bytes of param memory"}},
-	{"global where shared is wanted", "cvta.shared.u64 %x, %in;", []string{"does not lie in shared memory"}},
-	{"global as shared", "cvta.to.shared.u64 %x, %in;", []string{"does not lie in shared memory"}},
 	{"store between shared variables", "st.shared.u32 [%s+-4], %n;", []string{"the byte at shared address 0x2c is stored, but lies between two variables"}},
 	{"load between shared variables", "ld.shared.u32 %n, [first+20];", []string{"the byte at shared address 0x14 is loaded, but lies between two variables"}},
 	{"copy between shared variables", "cp.async.cg.shared.global [first+16], [%in], 16;", []string{"lies between two variables"}},
@@ -315,6 +313,9 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 	}
 	contains("Free", d.Free(q), "not the address of an allocation")
 	contains("Upload", d.Upload(q, make([]byte, 1), 0), "outside every allocation")
+	large := must.Get(d.Alloc(3 * pageSize))
+	must.Do(d.Free(large))
+	contains("Upload", d.Upload(large+2*pageSize, make([]byte, 1), 0), "outside every allocation")
 
 	// What the kernel stored to is gone.
 	if err := d.Free(p); err != nil {

@@ -45,93 +45,49 @@ func fma32(x, y, z float32) float32 {
 	return float32(math.Float64frombits(u))
 }
 
-// The larger and the smaller of two numbers that are not NaN; -0 is below +0.
-func larger[F float32 | float64](a, b F) F  { return max(a, b) }
-func smaller[F float32 | float64](a, b F) F { return min(a, b) }
-
-// numberOf gives the one that is not NaN, or pick of both.
-func numberOf[F float32 | float64](a, b F, pick func(a, b F) F) F {
+// larger gives the larger of two numbers, or the one that is not NaN; -0 is below +0.
+func larger[F float32 | float64](a, b F) F {
 	switch {
 	case a != a:
 		return b
 	case b != b:
 		return a
 	}
-	return pick(a, b)
+	return max(a, b)
 }
+
+func smaller[F float32 | float64](a, b F) F { return -larger(-a, -b) }
 
 func addFloats() {
-	add2("add.rn.f32", "f32", "f32", "f32", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put32(f32(r[x]) + f32(r[y])) }
+	const f2, f3, f4 = "f32 f32", "f32 f32 f32", "f32 f32 f32 f32"
+	addPlain("add.rn.f32", f3, func(l *lane, in *instr) { l.r[in.d] = put32(f32(l.r[in.x]) + f32(l.r[in.y])) })
+	addPlain("sub.rn.f32", f3, func(l *lane, in *instr) { l.r[in.d] = put32(f32(l.r[in.x]) - f32(l.r[in.y])) })
+	addPlain("mul.rn.f32", f3, func(l *lane, in *instr) { l.r[in.d] = put32(f32(l.r[in.x]) * f32(l.r[in.y])) })
+	addPlain("div.rn.f32", f3, func(l *lane, in *instr) { l.r[in.d] = put32(f32(l.r[in.x]) / f32(l.r[in.y])) })
+	addPlain("max.f32", f3, func(l *lane, in *instr) { l.r[in.d] = put32(larger(f32(l.r[in.x]), f32(l.r[in.y]))) })
+	addPlain("min.f32", f3, func(l *lane, in *instr) { l.r[in.d] = put32(smaller(f32(l.r[in.x]), f32(l.r[in.y]))) })
+	addPlain("max.NaN.f32", f3, func(l *lane, in *instr) { l.r[in.d] = put32(max(f32(l.r[in.x]), f32(l.r[in.y]))) })
+	addPlain("min.NaN.f32", f3, func(l *lane, in *instr) { l.r[in.d] = put32(min(f32(l.r[in.x]), f32(l.r[in.y]))) })
+	addPlain("fma.rn.f32", f4, func(l *lane, in *instr) {
+		l.r[in.d] = put32(fma32(f32(l.r[in.x]), f32(l.r[in.y]), f32(l.r[in.z])))
 	})
-	add2("sub.rn.f32", "f32", "f32", "f32", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put32(f32(r[x]) - f32(r[y])) }
-	})
-	add2("mul.rn.f32", "f32", "f32", "f32", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put32(f32(r[x]) * f32(r[y])) }
-	})
-	add2("div.rn.f32", "f32", "f32", "f32", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put32(f32(r[x]) / f32(r[y])) }
-	})
-	add2("add.rn.f64", "f64", "f64", "f64", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put64(f64(r[x]) + f64(r[y])) }
-	})
-	add2("sub.rn.f64", "f64", "f64", "f64", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put64(f64(r[x]) - f64(r[y])) }
-	})
-	add2("mul.rn.f64", "f64", "f64", "f64", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put64(f64(r[x]) * f64(r[y])) }
-	})
-	add2("div.rn.f64", "f64", "f64", "f64", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put64(f64(r[x]) / f64(r[y])) }
-	})
-	add3("fma.rn.f32", "f32", "f32", "f32", "f32", func(d, x, y, z int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put32(fma32(f32(r[x]), f32(r[y]), f32(r[z]))) }
-	})
-	add3("fma.rn.f64", "f64", "f64", "f64", "f64", func(d, x, y, z int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put64(math.FMA(f64(r[x]), f64(r[y]), f64(r[z]))) }
-	})
-	add1("sqrt.rn.f64", "f64", "f64", func(d, x int) func(l *lane) {
-		return func(l *lane) { l.r[d] = put64(math.Sqrt(f64(l.r[x]))) }
-	})
-	add1("rcp.rn.f64", "f64", "f64", func(d, x int) func(l *lane) {
-		return func(l *lane) { l.r[d] = put64(1 / f64(l.r[x])) }
-	})
-	addSigns("f32", 31)
-	addSigns("f64", 63)
-	add2("max.f32", "f32", "f32", "f32", pick32(larger[float32]))
-	add2("min.f32", "f32", "f32", "f32", pick32(smaller[float32]))
-	add2("max.f64", "f64", "f64", "f64", pick64(larger[float64]))
-	add2("min.f64", "f64", "f64", "f64", pick64(smaller[float64]))
-	add2("max.NaN.f32", "f32", "f32", "f32", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put32(max(f32(r[x]), f32(r[y]))) }
-	})
-	add2("min.NaN.f32", "f32", "f32", "f32", func(d, x, y int) func(l *lane) {
-		return func(l *lane) { r := l.r; r[d] = put32(min(f32(r[x]), f32(r[y]))) }
-	})
-}
+	addPlain("neg.f32", f2, func(l *lane, in *instr) { l.r[in.d] = l.r[in.x] ^ 1<<31 })
+	addPlain("abs.f32", f2, func(l *lane, in *instr) { l.r[in.d] = l.r[in.x] &^ (1 << 31) })
 
-func pick32(pick func(a, b float32) float32) op2 {
-	return func(d, x, y int) func(l *lane) {
-		return func(l *lane) { l.r[d] = put32(numberOf(f32(l.r[x]), f32(l.r[y]), pick)) }
-	}
-}
-
-func pick64(pick func(a, b float64) float64) op2 {
-	return func(d, x, y int) func(l *lane) {
-		return func(l *lane) { l.r[d] = put64(numberOf(f64(l.r[x]), f64(l.r[y]), pick)) }
-	}
-}
-
-// addSigns enters what works on the sign.
-func addSigns(t string, signBit int) {
-	sign := uint64(1) << signBit
-	add1("neg."+t, t, t, func(d, x int) func(l *lane) {
-		return func(l *lane) { l.r[d] = l.r[x] ^ sign }
+	const d2, d3, d4 = "f64 f64", "f64 f64 f64", "f64 f64 f64 f64"
+	addPlain("add.rn.f64", d3, func(l *lane, in *instr) { l.r[in.d] = put64(f64(l.r[in.x]) + f64(l.r[in.y])) })
+	addPlain("sub.rn.f64", d3, func(l *lane, in *instr) { l.r[in.d] = put64(f64(l.r[in.x]) - f64(l.r[in.y])) })
+	addPlain("mul.rn.f64", d3, func(l *lane, in *instr) { l.r[in.d] = put64(f64(l.r[in.x]) * f64(l.r[in.y])) })
+	addPlain("div.rn.f64", d3, func(l *lane, in *instr) { l.r[in.d] = put64(f64(l.r[in.x]) / f64(l.r[in.y])) })
+	addPlain("max.f64", d3, func(l *lane, in *instr) { l.r[in.d] = put64(larger(f64(l.r[in.x]), f64(l.r[in.y]))) })
+	addPlain("min.f64", d3, func(l *lane, in *instr) { l.r[in.d] = put64(smaller(f64(l.r[in.x]), f64(l.r[in.y]))) })
+	addPlain("fma.rn.f64", d4, func(l *lane, in *instr) {
+		l.r[in.d] = put64(math.FMA(f64(l.r[in.x]), f64(l.r[in.y]), f64(l.r[in.z])))
 	})
-	add1("abs."+t, t, t, func(d, x int) func(l *lane) {
-		return func(l *lane) { l.r[d] = l.r[x] &^ sign }
-	})
+	addPlain("neg.f64", d2, func(l *lane, in *instr) { l.r[in.d] = l.r[in.x] ^ 1<<63 })
+	addPlain("abs.f64", d2, func(l *lane, in *instr) { l.r[in.d] = l.r[in.x] &^ (1 << 63) })
+	addPlain("rcp.rn.f64", d2, func(l *lane, in *instr) { l.r[in.d] = put64(1 / f64(l.r[in.x])) })
+	addPlain("sqrt.rn.f64", d2, func(l *lane, in *instr) { l.r[in.d] = put64(math.Sqrt(f64(l.r[in.x]))) })
 }
 
 // truth is the predicate's value of a condition.

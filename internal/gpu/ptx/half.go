@@ -44,11 +44,9 @@ func addHalves() {
 				}
 				return uint64(b)
 			}
-			add2(name+".NaN."+t, t, t, t, func(d, x, y int) func(l *lane) {
-				return func(l *lane) {
-					a, b := l.r[x], l.r[y]
-					l.r[d] = pick(uint16(a>>16), uint16(b>>16))<<16 | pick(uint16(a), uint16(b))
-				}
+			addPlain(name+".NaN."+t, t+" "+t+" "+t, func(l *lane, in *instr) {
+				a, b := l.r[in.x], l.r[in.y]
+				l.r[in.d] = pick(uint16(a>>16), uint16(b>>16))<<16 | pick(uint16(a), uint16(b))
 			})
 		}
 	}

@@ -55,7 +55,7 @@ func integerChecks(checks map[string]check) {
 		if t[0] == 's' {
 			checks["neg."+t] = integerCheck(t, []string{t}, func(v []*big.Int) *big.Int { return newInt().Neg(v[0]) })
 		}
-		if wide := map[string]string{"u16": "u32", "s32": "s64", "u32": "u64"}[t]; wide != "" {
+		if wide := map[string]string{"s32": "s64", "u32": "u64"}[t]; wide != "" {
 			checks["mul.wide."+t] = integerCheck(wide, t2, func(v []*big.Int) *big.Int { return newInt().Mul(v[0], v[1]) })
 		}
 		// A shift by the size or more is a shift by the size.
@@ -83,16 +83,15 @@ func bitwise(size int, bit func(i int) uint64) uint64 {
 func bitChecks(checks map[string]check) {
 	for _, t := range []string{"pred", "b16", "b32", "b64"} {
 		n := max(1, 8*types[t].size)
-		t2 := []string{t, t}
-		checks["and."+t] = check{d: t, s: t2, want: func(v []uint64) uint64 {
-			return bitwise(n, func(i int) uint64 { return truth(v[0]>>i&1+v[1]>>i&1 == 2) })
-		}}
-		checks["or."+t] = check{d: t, s: t2, want: func(v []uint64) uint64 {
-			return bitwise(n, func(i int) uint64 { return truth(v[0]>>i&1+v[1]>>i&1 > 0) })
-		}}
-		checks["xor."+t] = check{d: t, s: t2, want: func(v []uint64) uint64 {
-			return bitwise(n, func(i int) uint64 { return truth(v[0]>>i&1+v[1]>>i&1 == 1) })
-		}}
+		for name, of := range map[string]func(sum uint64) bool{
+			"and": func(sum uint64) bool { return sum == 2 },
+			"or":  func(sum uint64) bool { return sum > 0 },
+			"xor": func(sum uint64) bool { return sum == 1 },
+		} {
+			checks[name+"."+t] = check{d: t, s: []string{t, t}, want: func(v []uint64) uint64 {
+				return bitwise(n, func(i int) uint64 { return truth(of(v[0]>>i&1 + v[1]>>i&1)) })
+			}}
+		}
 		checks["not."+t] = check{d: t, s: []string{t}, want: func(v []uint64) uint64 {
 			return bitwise(n, func(i int) uint64 { return truth(v[0]>>i&1 == 0) })
 		}}
@@ -131,9 +130,6 @@ func moveChecks(checks map[string]check) {
 	}
 	checks["mov.pred"] = check{d: "pred", s: []string{"pred"}, want: same}
 	checks["mov.pred constant"] = check{d: "pred", s: []string{"pred"}, text: "mov.pred D, -1", want: func([]uint64) uint64 { return 1 }}
-	checks["cvta.shared.u64"] = check{d: "u64", s: []string{"u32"}, text: "{ .reg .b64 x; cvt.u64.u32 x, S0; cvta.shared.u64 D, x; }",
-		want: func(v []uint64) uint64 { return v[0] + sharedWindow }}
-	checks["cvta.to.shared.u64"] = check{d: "u64", s: []string{"u32"}, text: "{ .reg .b64 x; cvt.u64.u32 x, S0; cvta.shared.u64 x, x; cvta.to.shared.u64 D, x; }", want: same}
 	checks["cvta.global.u64"] = check{d: "u64", s: []string{"u64"}, want: same}
 	checks["cvta.to.global.u64"] = check{d: "u64", s: []string{"u64"}, want: same}
 }

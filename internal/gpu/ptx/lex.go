@@ -7,63 +7,51 @@ import (
 
 // A token is a word, a number, a string or a single character of punctuation.
 type token struct {
-	text         string
-	line, column int
+	text string
+	line int
 }
 
 // A scanner walks over the tokens of a module. Its methods panic with a syntaxError.
 type scanner struct {
-	module string
 	lines  []string
 	tokens []token
 	at     int
-
-	checked bool // the text has no errors
 }
 
 func isWordByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c == '%' || c == '.'
 }
 
-// scan cuts a module's text into tokens.
-func scan(module, text string) (*scanner, error) {
-	s := &scanner{module: module, lines: strings.Split(text, "\n"), tokens: make([]token, 0, len(text)/4)}
+// scan cuts the lines into tokens, with one without a text at the end.
+func (s *scanner) scan() {
 	for n, line := range s.lines {
 		for i := 0; i < len(line); {
+			end := i + 1
 			switch c := line[i]; {
 			case c == ' ' || c == '\t' || c == '\r':
 				i++
+				continue
 			case strings.HasPrefix(line[i:], "//"):
 				i = len(line)
-			case strings.HasPrefix(line[i:], "/*"):
-				end := strings.Index(line[i:], "*/")
-				if end < 0 {
-					return nil, fmt.Errorf("ptx: %s: line %d: a comment that does not end on its line", module, n+1)
-				}
-				i += end + 2
+				continue
 			case c == '"':
-				end := strings.IndexByte(line[i+1:], '"')
-				if end < 0 {
-					return nil, fmt.Errorf("ptx: %s: line %d: a string that does not end", module, n+1)
+				length := strings.IndexByte(line[end:], '"')
+				if length < 0 {
+					s.fail(n+1, "a string that does not end")
 				}
-				s.tokens = append(s.tokens, token{line[i : i+end+2], n + 1, i})
-				i += end + 2
+				end += length + 1
 			case isWordByte(c):
-				j := i
-				for j < len(line) && isWordByte(line[j]) {
-					j++
+				for end < len(line) && isWordByte(line[end]) {
+					end++
 				}
-				s.tokens = append(s.tokens, token{line[i:j], n + 1, i})
-				i = j
-			case strings.IndexByte(",;:{}[]()<>=+-!@|", c) >= 0:
-				s.tokens = append(s.tokens, token{line[i : i+1], n + 1, i})
-				i++
-			default:
-				return nil, fmt.Errorf("ptx: %s: line %d: the character %q", module, n+1, c)
+			case strings.IndexByte(",;:{}[]()<>=+-!@|", c) < 0:
+				s.fail(n+1, "the character %q", c)
 			}
+			s.tokens = append(s.tokens, token{line[i:end], n + 1})
+			i = end
 		}
 	}
-	return s, nil
+	s.tokens = append(s.tokens, token{line: len(s.lines)})
 }
 
 // A syntaxError is what the parser panics with; parseModule makes an error of it.
@@ -76,23 +64,11 @@ func (s *scanner) fail(line int, format string, args ...any) {
 	panic(syntaxError{line, fmt.Sprintf(format, args...)})
 }
 
-func (s *scanner) end() bool { return s.at >= len(s.tokens) }
+func (s *scanner) end() bool { return s.at == len(s.tokens)-1 }
 
-// peek returns the next token's text, "" at the end.
-func (s *scanner) peek() string {
-	if s.end() {
-		return ""
-	}
-	return s.tokens[s.at].text
-}
-
-// line is the next token's line.
-func (s *scanner) line() int {
-	if s.end() {
-		return len(s.lines)
-	}
-	return s.tokens[s.at].line
-}
+// peek returns the next token's text, "" at the end, and line its line.
+func (s *scanner) peek() string { return s.tokens[s.at].text }
+func (s *scanner) line() int    { return s.tokens[s.at].line }
 
 func (s *scanner) next() string {
 	if s.end() {
@@ -118,13 +94,7 @@ func (s *scanner) expect(t string) {
 	}
 }
 
-// since is the text from the token at place from to the last one that was read, for
-// messages.
-func (s *scanner) since(from int) string {
-	first, last := s.tokens[from], s.tokens[s.at-1]
-	line := s.lines[first.line-1]
-	if last.line == first.line {
-		return line[first.column : last.column+len(last.text)]
-	}
-	return strings.TrimSpace(line)
+// source is a line for messages.
+func (s *scanner) source(line int) string {
+	return strings.ReplaceAll(strings.TrimSpace(s.lines[line-1]), "\t", " ")
 }

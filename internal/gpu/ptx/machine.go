@@ -22,14 +22,21 @@ const (
 	ctaSync              // stops the lane until the CTA is here
 )
 
+// An operation does what a plain instruction does.
+type operation func(l *lane, in *instr)
+
+// A slot is a place in lane.r, of a register or a constant.
+type slot uint32
+
 // An instr is an instruction as it runs.
 type instr struct {
-	run       func(l *lane) // plain
-	together  func(w *warp) // warpSync
-	predicate int32         // its register, or none
-	target    int32         // branch
-	negated   bool          // runs where the predicate is false
-	kind      kind
+	run        operation                // plain
+	d, x, y, z slot                     // of the destination and the sources, if run wants them here
+	together   func(w *warp, in *instr) // warpSync
+	predicate  int32                    // its register, or none
+	target     int32                    // branch
+	negated    bool                     // runs where the predicate is false
+	kind       kind
 }
 
 // none is the predicate of an instruction that always runs.
@@ -44,7 +51,7 @@ type source struct {
 
 type namedRegister struct {
 	name string
-	slot int
+	slot slot
 }
 
 // Slots of the registers that every kernel has. The others follow.
@@ -66,8 +73,6 @@ type kernel struct {
 	paramSize  int
 	static     sharedLayout
 	maxThreads int // .maxntid, or the most there can be
-
-	compile func() // fills in what comes from the body, or nil if that is done
 }
 
 // A lane is a thread of the CTA that runs.
@@ -80,9 +85,8 @@ type lane struct {
 	dev    *Device
 	kernel *kernel
 
-	copies   []asyncCopy // on their way, the oldest first
-	groups   []int       // ends in copies of the groups that are on their way
-	copySite site
+	copies []asyncCopy // on their way, the oldest first
+	groups []int       // ends in copies of the groups that are on their way
 }
 
 type state uint8
@@ -129,27 +133,14 @@ func shuffle[T any](d *Device, order []T) {
 	}
 }
 
-// start makes the lanes of a launch.
+// start readies the lanes for a launch.
 func (d *Device) start(k *kernel, grid, threads, shared int) {
-	for len(d.lanes) < threads {
-		d.lanes = append(d.lanes, &lane{dev: d, thread: len(d.lanes)})
-	}
-	for t := len(d.allWarps) * warpSize; t < threads; t += warpSize {
-		d.allWarps = append(d.allWarps, &warp{})
-	}
 	d.warps = d.allWarps[:threads/warpSize]
-	for i, w := range d.warps {
-		w.lanes = d.lanes[i*warpSize : (i+1)*warpSize]
+	for _, w := range d.warps {
 		for _, l := range w.lanes {
-			l.warp = w
+			l.kernel = k
+			l.r = slices.Grow(l.r[:0], len(k.slots))[:len(k.slots)]
 		}
-	}
-	for _, l := range d.lanes[:threads] {
-		l.kernel = k
-		if cap(l.r) < len(k.slots) {
-			l.r = make([]uint64, len(k.slots))
-		}
-		l.r = l.r[:len(k.slots)]
 	}
 	d.shared.begin(&k.static, shared)
 	d.order = d.order[:0]
@@ -164,15 +155,15 @@ func (d *Device) runGrid(k *kernel, grid, threads int) {
 	for _, cta := range d.order {
 		d.clock++
 		d.ctaStart, d.ctaTime = d.clock, d.clock
-		for _, l := range d.lanes[:threads] {
-			copy(l.r, k.slots)
-			l.r[slotTid], l.r[slotNtid] = uint64(l.thread), uint64(threads)
-			l.r[slotCtaid], l.r[slotNctaid] = uint64(cta), uint64(grid)
-			l.pc, l.state = 0, ready
-			l.copies, l.groups = l.copies[:0], l.groups[:0]
-		}
 		for _, w := range d.warps {
 			w.time, w.turn = d.clock, moved
+			for _, l := range w.lanes {
+				copy(l.r, k.slots)
+				l.r[slotTid], l.r[slotNtid] = uint64(l.thread), uint64(threads)
+				l.r[slotCtaid], l.r[slotNctaid] = uint64(cta), uint64(grid)
+				l.pc, l.state = 0, ready
+				l.copies, l.groups = l.copies[:0], l.groups[:0]
+			}
 		}
 		d.runCTA()
 	}
@@ -249,7 +240,7 @@ func (l *lane) runOn() {
 		l.pc = pc // for messages
 		switch in.kind {
 		case plain:
-			in.run(l)
+			in.run(l, in)
 			pc++
 		case branch:
 			pc = int(in.target)
@@ -289,7 +280,7 @@ func (d *Device) meet(w *warp) turn {
 		return atCTABarrier
 	}
 	d.current = first
-	in.together(w)
+	in.together(w, in)
 	for _, l := range w.lanes {
 		l.pc++
 		l.state = ready
@@ -344,7 +335,7 @@ func (d *Device) deadlock() {
 // describe makes an error of a fault of the current lane.
 func (d *Device) describe(k *kernel, f fault) error {
 	l := d.current
-	s := &k.sources[min(l.pc, len(k.sources)-1)]
+	s := &k.sources[l.pc]
 	var b strings.Builder
 	for i, r := range s.registers {
 		if i > 0 {

@@ -1,33 +1,26 @@
 package ptx
 
 import (
-	"cmp"
+	"bytes"
 	"slices"
-	"strings"
 )
 
-// Addresses. Global memory and the window through which a generic address reaches shared
-// memory lie far apart, so that an address of one kind never is an address of the other.
 const (
 	firstAddress = 0x7f00_0000_0000 // of global memory
-	sharedWindow = 0x7e00_0000_0000
-	windowSize   = 1 << 32
-
-	allocationAlignment = 256
-	guard               = 4096 // bytes at least between two allocations
+	alignment    = 256              // of allocations, and no more
+	pageSize     = 4096             // and as many bytes at least between two allocations
 )
 
 // A space is a kind of memory that an instruction can name.
 type space uint8
 
 const (
-	generic space = iota // the address says which
-	global
+	global space = iota
 	shared
 	param
 )
 
-var spaceNames = [...]string{"generic", "global", "shared", "param"}
+var spaceNames = [...]string{"global", "shared", "param"}
 
 // A region is one allocation of global memory, with a shadow that tells which bytes
 // have been written: 1, or 0.
@@ -37,111 +30,82 @@ type region struct {
 	written []byte
 }
 
-// A memory is the global memory of a device.
-type memory struct {
-	regions []*region // by address
-	next    uint64
-}
+// A memory is the global memory of a device: for each page of addresses the region that has
+// bytes there, or nil. No page has bytes of two.
+type memory struct{ pages []*region }
 
 // add makes a region of size bytes, of which none is written.
 func (m *memory) add(size int) *region {
-	if m.next == 0 {
-		m.next = firstAddress
+	base := firstAddress + uint64(len(m.pages))*pageSize + alignment
+	r := &region{base: base, data: make([]byte, size), written: make([]byte, size)}
+	for range (alignment + size + pageSize - 1) / pageSize {
+		m.pages = append(m.pages, r)
 	}
-	r := &region{base: m.next, data: make([]byte, size), written: make([]byte, size)}
-	m.regions = append(m.regions, r)
-	m.next = (m.next + uint64(size) + guard + allocationAlignment - 1) &^ (allocationAlignment - 1)
+	m.pages = append(m.pages, nil)
 	return r
 }
 
-// search returns the place of the region that begins at a, or where it would be.
-func (m *memory) search(a uint64) (i int, ok bool) {
-	return slices.BinarySearchFunc(m.regions, a, func(r *region, a uint64) int { return cmp.Compare(r.base, a) })
-}
-
-// remove takes away the region that begins at a. Its addresses are not used again.
-func (m *memory) remove(a uint64) bool {
-	i, ok := m.search(a)
-	if !ok {
-		return false
-	}
-	m.regions[i].data, m.regions[i].written = nil, nil // for those who remember it
-	m.regions = slices.Delete(m.regions, i, i+1)
-	return true
-}
-
-// before returns the last region that does not begin after a, or nil.
-func (m *memory) before(a uint64) *region {
-	i, ok := m.search(a)
-	switch {
-	case ok:
-		return m.regions[i]
-	case i == 0:
-		return nil
-	}
-	return m.regions[i-1]
-}
+// page returns the page of an address.
+func page(a uint64) uint64 { return (a - firstAddress) / pageSize }
 
 // find returns the region that has all of the n bytes at a, or nil.
 func (m *memory) find(a, n uint64) *region {
-	if r := m.before(a); r != nil && r.has(a, n) {
-		return r
+	if p := page(a); p < uint64(len(m.pages)) {
+		if r := m.pages[p]; r != nil && a-r.base < uint64(len(r.data)) && n <= uint64(len(r.data))-(a-r.base) {
+			return r
+		}
 	}
 	return nil
 }
 
-func (r *region) has(a, n uint64) bool {
-	at, size := a-r.base, uint64(len(r.data))
-	return at < size && n <= size-at
+// remove takes away the region that begins at a. Its addresses are not used again.
+func (m *memory) remove(a uint64) bool {
+	r := m.find(a, 1)
+	if r == nil || r.base != a {
+		return false
+	}
+	for p := page(a); m.pages[p] == r; p++ {
+		m.pages[p] = nil
+	}
+	return true
 }
-
-// allWritten is the shadow of the most bytes that an access has.
-var allWritten = strings.Repeat("\x01", 16)
-
-// isWritten says whether a shadow of at most 16 bytes is 1 everywhere.
-func isWritten(s []byte) bool { return string(s) == allWritten[:len(s)] }
 
 // setWritten sets a shadow to 1 everywhere.
 func setWritten(s []byte) {
-	for len(s) > 0 {
-		s = s[copy(s, allWritten):]
+	for i := range s {
+		s[i] = 1
 	}
 }
 
-// firstUnwritten returns the place of the first 0 in a shadow.
-func firstUnwritten(s []byte) int {
-	return slices.Index(s, 0)
-}
-
-// A site is what an instruction that accesses global memory remembers from one time
-// to the next: mostly it meets the region that it met before.
-type site struct{ last *region }
-
-// global returns the region of the n bytes at a, and where in it they begin.
-func (l *lane) global(s *site, a, n uint64) (*region, uint64) {
-	if a&(n-1) != 0 {
-		l.misaligned(global, a, n)
-	}
-	r := s.last
-	if r == nil || !r.has(a, n) {
-		if r = l.dev.memory.find(a, n); r == nil {
-			l.outside(a, n)
-		}
-		s.last = r
+// region returns the region of global memory that has the n bytes at a, and where in it
+// they begin.
+func (l *lane) region(a, n uint64) (*region, uint64) {
+	r := l.dev.memory.find(a, n)
+	if r == nil {
+		l.outside(a, n)
 	}
 	return r, a - r.base
 }
 
-// load returns the n bytes at address a, after all checks.
-func (l *lane) load(sp space, s *site, a, n uint64) []byte {
-	if sp == generic {
-		sp, a = l.resolve(a)
+// aligned fails unless a is a multiple of n.
+func (l *lane) aligned(sp space, a, n uint64) {
+	if a&(n-1) != 0 {
+		l.misaligned(sp, a, n)
 	}
+}
+
+func (l *lane) misaligned(sp space, a, n uint64) {
+	l.fail("the %s address %#x is not a multiple of %d", spaceNames[sp], a, n)
+}
+
+// load returns the n bytes at address a, after all checks.
+func (l *lane) load(sp space, a, n uint64) []byte {
+	l.aligned(sp, a, n)
 	switch sp {
 	case global:
-		r, at := l.global(s, a, n)
-		if !isWritten(r.written[at : at+n]) {
-			l.undefined(sp, a+uint64(firstUnwritten(r.written[at:at+n])))
+		r, at := l.region(a, n)
+		if i := bytes.IndexByte(r.written[at:at+n], 0); i >= 0 {
+			l.undefined(sp, a+uint64(i))
 		}
 		return r.data[at : at+n]
 	case shared:
@@ -151,39 +115,22 @@ func (l *lane) load(sp space, s *site, a, n uint64) []byte {
 }
 
 // store returns the n bytes at address a to be written, after all checks.
-func (l *lane) store(sp space, s *site, a, n uint64) []byte {
-	if sp == generic {
-		sp, a = l.resolve(a)
-	}
+func (l *lane) store(sp space, a, n uint64) []byte {
+	l.aligned(sp, a, n)
 	if sp == shared {
 		return l.storeShared(a, n, 0)
 	}
-	r, at := l.global(s, a, n)
+	r, at := l.region(a, n)
 	setWritten(r.written[at : at+n])
 	return r.data[at : at+n]
 }
 
-// resolve tells which memory a generic address means, and the address there.
-func (l *lane) resolve(a uint64) (space, uint64) {
-	if a-sharedWindow < windowSize {
-		return shared, a - sharedWindow
-	}
-	return global, a
-}
-
 // bounded returns the n bytes at a of a memory that is one range from 0.
 func (l *lane) bounded(sp space, b []byte, a, n uint64) []byte {
-	if a&(n-1) != 0 {
-		l.misaligned(sp, a, n)
-	}
 	if size := uint64(len(b)); a >= size || n > size-a {
 		l.fail("%d bytes at %#x lie outside the %d bytes of %s memory", n, a, size, spaceNames[sp])
 	}
 	return b[a : a+n]
-}
-
-func (l *lane) misaligned(sp space, a, n uint64) {
-	l.fail("the %s address %#x is not a multiple of %d", spaceNames[sp], a, n)
 }
 
 func (l *lane) undefined(sp space, a uint64) {
@@ -191,10 +138,11 @@ func (l *lane) undefined(sp space, a uint64) {
 }
 
 func (l *lane) outside(a, n uint64) {
-	r := l.dev.memory.before(a)
-	if r == nil {
-		l.fail("%d bytes at global address %#x lie outside every allocation", n, a)
+	for _, r := range slices.Backward(l.dev.memory.pages) {
+		if r != nil && r.base <= a {
+			l.fail("%d bytes at global address %#x lie outside every allocation: the nearest one below has %d bytes from %#x, which is %d bytes before",
+				n, a, len(r.data), r.base, a-r.base)
+		}
 	}
-	l.fail("%d bytes at global address %#x lie outside every allocation: the nearest one below has %d bytes from %#x, which is %d bytes before",
-		n, a, len(r.data), r.base, a-r.base)
+	l.fail("%d bytes at global address %#x lie outside every allocation", n, a)
 }

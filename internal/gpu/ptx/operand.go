@@ -1,9 +1,6 @@
 package ptx
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // An operandKind says how an operand is written.
 type operandKind uint8
@@ -74,18 +71,15 @@ type statement struct {
 
 func (s *statement) fail(format string, args ...any) { s.c.fail(s.line, format, args...) }
 
-// want fails unless the statement has between least and most operands.
-func (s *statement) want(least, most int) {
-	if n := len(s.operands); n < least || n > most {
-		if least == most {
-			s.fail("%d operands, want %d", n, least)
-		}
-		s.fail("%d operands, want %d to %d", n, least, most)
+// want fails unless the statement has n operands.
+func (s *statement) want(n int) {
+	if len(s.operands) != n {
+		s.fail("%d operands, want %d", len(s.operands), n)
 	}
 }
 
-// instruction compiles one instruction, which begins at token from.
-func (c *compiler) instruction(from, line int, opcode string, predicate int32, negated bool) {
+// instruction compiles one instruction.
+func (c *compiler) instruction(line int, opcode string, predicate int32, negated bool) {
 	s := &statement{c: c, line: line, opcode: opcode}
 	for first := true; !c.accept(";"); first = false {
 		if !first {
@@ -98,32 +92,29 @@ func (c *compiler) instruction(from, line int, opcode string, predicate int32, n
 		s.fail("%s", whyUnknown(opcode))
 	}
 	c.k.program = append(c.k.program, instr{predicate: predicate, negated: negated})
-	c.k.sources = append(c.k.sources, source{line: line, text: strings.ReplaceAll(c.since(from), "\t", " ")})
+	c.k.sources = append(c.k.sources, source{line: line, text: c.source(line)})
 	s.in = &c.k.program[len(c.k.program)-1]
 	s.source = &c.k.sources[len(c.k.sources)-1]
 	f(s)
 }
 
 // note keeps a register's name for messages.
-func (s *statement) note(name string, slot int) {
-	n := namedRegister{name, slot}
+func (s *statement) note(name string, at slot) {
+	n := namedRegister{name, at}
 	if !slices.Contains(s.source.registers, n) {
 		s.source.registers = append(s.source.registers, n)
 	}
 }
 
 // special are the registers that the machine sets.
-var special = map[string]int{"%tid.x": slotTid, "%ntid.x": slotNtid, "%ctaid.x": slotCtaid, "%nctaid.x": slotNctaid}
+var special = map[string]slot{"%tid.x": slotTid, "%ntid.x": slotNtid, "%ctaid.x": slotCtaid, "%nctaid.x": slotNctaid}
 
 // src returns the slot of operand i, which is read as typ.
-func (s *statement) src(i int, typ string) int { return s.slot(s.operands[i], typ, false) }
-
-// wide is src for an operand whose register may be wider than typ.
-func (s *statement) wide(i int, typ string) int { return s.slot(s.operands[i], typ, true) }
+func (s *statement) src(i int, typ string) slot { return s.slot(s.operands[i], typ, false) }
 
 // slot returns the slot of an operand that is read as typ: of a register, or of one that
 // holds the constant. With wide, the register may be wider.
-func (s *statement) slot(o operand, typ string, wide bool) int {
+func (s *statement) slot(o operand, typ string, wide bool) slot {
 	switch o.kind {
 	case number:
 		v, err := parseLiteral(o.text, o.minus, typ)
@@ -132,9 +123,9 @@ func (s *statement) slot(o operand, typ string, wide bool) int {
 		}
 		return s.c.constant(v)
 	case word:
-		if slot, ok := special[o.text]; ok && types[typ].size == 4 {
-			s.note(o.text, slot)
-			return slot
+		if at, ok := special[o.text]; ok && types[typ].size == 4 {
+			s.note(o.text, at)
+			return at
 		}
 		if r, ok := s.c.lookup(o.text); ok {
 			if o.offset != 0 {
@@ -150,7 +141,7 @@ func (s *statement) slot(o operand, typ string, wide bool) int {
 			if types[typ].size < 4 {
 				s.fail("an address of %s memory does not fit into %s", spaceNames[v.space], typ)
 			}
-			return s.c.constant(v.address + uint64(o.offset))
+			return s.c.constant((v.address + uint64(o.offset)) & lowBits(types[typ].size))
 		}
 	}
 	s.fail("%q is no operand of type %s", o.text, typ)
@@ -158,21 +149,21 @@ func (s *statement) slot(o operand, typ string, wide bool) int {
 }
 
 // dst returns the slot of operand i, a register that is written as typ.
-func (s *statement) dst(i int, typ string) int { return s.target(s.operands[i], typ) }
+func (s *statement) dst(i int, typ string) slot { return s.target(s.operands[i], typ) }
 
 // target is dst for an operand that may be part of another one.
-func (s *statement) target(o operand, typ string) int {
+func (s *statement) target(o operand, typ string) slot {
 	if o.kind != word || o.offset != 0 {
 		s.fail("the destination is not a register")
 	}
-	slot := s.c.register(s.line, o.text, typ)
-	s.note(o.text, slot)
-	return slot
+	at := s.c.register(s.line, o.text, typ)
+	s.note(o.text, at)
+	return at
 }
 
 // wideDst is dst for an operand whose register may be wider than typ. It returns the
 // register's size in bytes as well.
-func (s *statement) wideDst(o operand, typ string) (slot, size int) {
+func (s *statement) wideDst(o operand, typ string) (at slot, size int) {
 	if o.kind == word {
 		if r, ok := s.c.lookup(o.text); ok && types[r.typ].size > types[typ].size && types[typ].class != 'f' {
 			s.note(o.text, r.slot)
@@ -184,7 +175,7 @@ func (s *statement) wideDst(o operand, typ string) (slot, size int) {
 
 // A place is an address in an operand: (register + offset) & mask.
 type place struct {
-	slot         int
+	slot         slot
 	offset, mask uint64
 }
 
@@ -210,11 +201,11 @@ func (s *statement) address(i int, sp space) place {
 		s.fail("%q is no address", p.text)
 	}
 	size := types[r.typ].size
-	if size != 8 && (size != 4 || sp == global || sp == generic) || types[r.typ].class == 'f' {
+	if size != 8 && (size != 4 || sp == global) || types[r.typ].class == 'f' {
 		s.fail("an address in the register %s of type %s", p.text, r.typ)
 	}
 	s.note(p.text, r.slot)
-	return place{r.slot, offset, ^uint64(0) >> (64 - 8*size)}
+	return place{r.slot, offset, lowBits(size)}
 }
 
 // integer returns operand i, a number.

@@ -54,53 +54,53 @@ const (
 	mostRegisters = 1 << 16 // of a range
 )
 
-// parseModule reads a module.
-func parseModule(name, text string) (m *module, err error) {
-	s, err := scanOnce(name, text)
+// known has modules that were read before: tests open many devices with the same ones.
+var known = struct {
+	sync.Mutex
+	modules map[[2]string]*module // by name and text
+}{modules: map[[2]string]*module{}}
+
+// mostKnown bounds what is kept, for tests that change modules.
+const mostKnown = 64
+
+// moduleOf returns the module of a text.
+func moduleOf(name, text string) (*module, error) {
+	known.Lock()
+	defer known.Unlock()
+	key := [2]string{name, text}
+	if m, ok := known.modules[key]; ok {
+		return m, nil
+	}
+	m, err := parseModule(name, text)
 	if err != nil {
 		return nil, err
 	}
+	if len(known.modules) == mostKnown {
+		clear(known.modules)
+	}
+	known.modules[key] = m
+	return m, nil
+}
+
+// parseModule reads a module.
+func parseModule(name, text string) (m *module, err error) {
+	s := &scanner{lines: strings.Split(text, "\n"), tokens: make([]token, 0, len(text)/4)}
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
 		case syntaxError:
 			m = nil
-			err = fmt.Errorf("ptx: %s: line %d: `%s`: %s", name, p.line, strings.TrimSpace(s.lines[p.line-1]), p.problem)
+			err = fmt.Errorf("ptx: %s: line %d: `%s`: %s", name, p.line, s.source(p.line), p.problem)
 		default:
 			panic(p)
 		}
 	}()
+	s.scan()
 	m = &module{name: name}
 	for !s.end() {
 		m.declaration(s)
 	}
-	checked.Lock()
-	defer checked.Unlock()
-	if len(checked.texts) == mostTexts {
-		clear(checked.texts)
-	}
-	checked.texts[text] = s
 	return m, nil
-}
-
-// checked has texts that were compiled before without an error. Of such a text a kernel
-// is compiled when it is asked for: tests open many devices with the same modules.
-var checked = struct {
-	sync.Mutex
-	texts map[string]*scanner
-}{texts: map[string]*scanner{}}
-
-// mostTexts bounds what is kept, for tests that change modules.
-const mostTexts = 64
-
-// scanOnce is scan, or its result of an earlier time if the text is in checked.
-func scanOnce(name, text string) (*scanner, error) {
-	checked.Lock()
-	defer checked.Unlock()
-	if s, ok := checked.texts[text]; ok {
-		return &scanner{module: name, lines: s.lines, tokens: s.tokens, checked: true}, nil
-	}
-	return scan(name, text)
 }
 
 // declaration reads one thing of those that stand outside functions.

@@ -175,49 +175,39 @@ func (l *lane) race(a uint64, this, that string, record uint64) {
 
 // ---------------------------------------------------------------- cp.async
 
+// asyncBytes are those of a cp.async.
+const asyncBytes = 16
+
 // An asyncCopy is a cp.async on its way.
 type asyncCopy struct {
-	to, from    uint64
-	size, count uint64 // count of the size bytes come from memory, the others are 0
-	read        bool   // data and written are there
-	data        [16]byte
-	written     [16]byte
+	to, from uint64
+	count    uint64 // of the bytes that come from memory; the others are 0
+	read     bool   // data and written are there
+	data     [asyncBytes]byte
+	written  [asyncBytes]byte
 }
 
-// copyAsync begins a copy of count bytes, and zeros up to size.
-func (l *lane) copyAsync(s *site, to, from, size, count uint64) {
-	if count > size {
-		l.fail("cp.async copies %d of %d bytes", count, size)
+// copyAsync begins a copy of count bytes, and of zeros behind them.
+func (l *lane) copyAsync(to, from, count uint64) {
+	if count > asyncBytes {
+		l.fail("cp.async copies %d of %d bytes", count, asyncBytes)
 	}
-	if from&(size-1) != 0 {
-		l.misaligned(global, from, size)
-	}
-	c := asyncCopy{to: to, from: from, size: size, count: count}
+	l.aligned(shared, to, asyncBytes)
+	l.aligned(global, from, asyncBytes)
+	c := asyncCopy{to: to, from: from, count: count}
 	if c.count > 0 {
-		l.copySource(s, &c)
+		l.copySource(&c)
 		c.read = l.dev.random()&1 == 0
 	}
-	l.storeShared(to, size, pendingFlag)
+	l.storeShared(to, asyncBytes, pendingFlag)
 	l.copies = append(l.copies, c)
 }
 
 // copySource takes the bytes that the copy is to bring.
-func (l *lane) copySource(s *site, c *asyncCopy) {
-	r := s.last
-	if r == nil || !r.has(c.from, c.count) {
-		if r = l.dev.memory.find(c.from, c.count); r == nil {
-			l.outside(c.from, c.count)
-		}
-		s.last = r
-	}
-	at := c.from - r.base
+func (l *lane) copySource(c *asyncCopy) {
+	r, at := l.region(c.from, c.count)
 	copy(c.data[:c.count], r.data[at:])
 	copy(c.written[:c.count], r.written[at:])
-}
-
-// commitGroup makes a group of the copies that are in none.
-func (l *lane) commitGroup() {
-	l.groups = append(l.groups, len(l.copies))
 }
 
 // waitGroups waits until at most n groups are on their way.
@@ -240,10 +230,10 @@ func (l *lane) arrive(n int) {
 	for i := range l.copies[:n] {
 		c := &l.copies[i]
 		if c.count > 0 && !c.read {
-			l.copySource(&l.copySite, c)
+			l.copySource(c)
 		}
-		copy(s.data[c.to:c.to+c.size], c.data[:])
-		for j := range c.size {
+		copy(s.data[c.to:c.to+asyncBytes], c.data[:])
+		for j := range uint64(asyncBytes) {
 			if j < c.count && c.written[j] == 0 {
 				s.stores[c.to+j] = 0 // undefined as its source
 			} else {

@@ -1,10 +1,6 @@
 package ptx
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "strings"
 
 // A form compiles the instructions of one opcode: it checks the operands and fills in
 // what the instruction does.
@@ -36,55 +32,45 @@ func add(opcode string, f form) {
 	forms[opcode] = f
 }
 
-// An op1 (op2, op3) makes the closure of an instruction from the slots of its
-// destination and of its one (two, three) sources.
-type (
-	op1 func(d, x int) func(l *lane)
-	op2 func(d, x, y int) func(l *lane)
-	op3 func(d, x, y, z int) func(l *lane)
-)
-
-// add1 enters an instruction of one source; d and x are types.
-func add1(opcode, d, x string, f op1) {
+// addPlain enters an instruction on registers alone. operands are the types of its
+// destination and of its sources.
+func addPlain(opcode, operands string, run operation) {
+	types := strings.Fields(operands)
 	add(opcode, func(s *statement) {
-		s.want(2, 2)
-		s.in.run = f(s.dst(0, d), s.src(1, x))
+		s.want(len(types))
+		s.in.run, s.in.d = run, s.dst(0, types[0])
+		sources := [...]*slot{&s.in.x, &s.in.y, &s.in.z}
+		for i, t := range types[1:] {
+			*sources[i] = s.src(i+1, t)
+		}
 	})
 }
 
-func add2(opcode, d, x, y string, f op2) {
-	add(opcode, func(s *statement) {
-		s.want(3, 3)
-		s.in.run = f(s.dst(0, d), s.src(1, x), s.src(2, y))
-	})
-}
-
-func add3(opcode, d, x, y, z string, f op3) {
-	add(opcode, func(s *statement) {
-		s.want(4, 4)
-		s.in.run = f(s.dst(0, d), s.src(1, x), s.src(2, y), s.src(3, z))
-	})
+// refused says why opcodes with a part are not in the table.
+var refused = map[string]string{
+	"rz": "the only rounding is .rn", "rm": "the only rounding is .rn", "rp": "the only rounding is .rn", "rna": "the only rounding is .rn",
+	"ftz":    "subnormals must not be flushed to zero",
+	"sat":    "results must not be saturated",
+	"approx": "its result is not exact", "full": "its result is not exact",
 }
 
 // whyUnknown says what is wrong with an opcode that is not in the table.
 func whyUnknown(opcode string) string {
-	for _, part := range strings.Split(opcode, ".")[1:] {
-		switch part {
-		case "rz", "rm", "rp", "rna":
-			return fmt.Sprintf("unknown instruction %s: the only rounding is .rn", opcode)
-		case "ftz":
-			return fmt.Sprintf("unknown instruction %s: subnormals must not be flushed to zero", opcode)
-		case "sat":
-			return fmt.Sprintf("unknown instruction %s: results must not be saturated", opcode)
-		case "approx", "full":
-			return fmt.Sprintf("unknown instruction %s: its result is not exact", opcode)
+	unknown := "unknown instruction " + opcode
+	parts := strings.Split(opcode, ".")
+	for _, part := range parts[1:] {
+		if why, ok := refused[part]; ok {
+			return unknown + ": " + why
 		}
 	}
-	if slices.Contains([]string{"add", "sub", "mul", "fma", "mad", "div", "sqrt", "rcp"}, strings.Split(opcode, ".")[0]) && forms[strings.Replace(opcode, ".", ".rn.", 1)] != nil {
-		return fmt.Sprintf("unknown instruction %s: it must say .rn, or the assembler may fuse it with another", opcode)
+	switch rounded := strings.Replace(opcode, ".", ".rn.", 1); {
+	case forms[rounded] != nil && !strings.HasPrefix(opcode, "cvt."):
+		return unknown + ": it must say .rn, or the assembler may fuse it with another"
+	case parts[0] == "activemask":
+		return unknown + ": which lanes run together is not defined"
 	}
-	if strings.HasPrefix(opcode, "activemask") {
-		return "unknown instruction activemask: which lanes run together is not defined"
-	}
-	return "unknown instruction " + opcode
+	return unknown
 }
+
+// lowBits has the bits of so many bytes, at most 8.
+func lowBits(size int) uint64 { return ^uint64(0) >> (64 - 8*size) }

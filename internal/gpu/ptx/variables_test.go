@@ -37,15 +37,12 @@ ld.param.u8 %r, [small]; st.global.u32 [%out], %r; ld.param.u16 %r, [short]; st.
 
 // TestSpecialRegisters sees which thread a thread is told to be.
 func TestSpecialRegisters(t *testing.T) {
-	d := open(t, `.visible .entry k(.param .u64 out) { .reg .b32 %r<5>; .reg .b64 %rd<2>;
+	const grid, threads = 3, 64
+	b := run(t, `.visible .entry k(.param .u64 in, .param .u64 out) { .reg .b32 %r<5>; .reg .b64 %rd<2>;
 ld.param.u64 %rd0, [out]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x;
 mad.lo.u32 %r4, %r2, %r1, %r0; mul.wide.u32 %rd1, %r4, 16; add.s64 %rd1, %rd0, %rd1;
 st.global.v4.u32 [%rd1], {%r0, %r1, %r2, %r3}; }
-`, 1)
-	const grid, threads = 3, 64
-	out := upload(t, d, make([]byte, 16*grid*threads))
-	must.Do(launch(t, d, "k", grid, threads, 0, uint64(out)))
-	b := download(t, d, out, 16*grid*threads)
+`, 1, grid, threads, make([]byte, 4), 16*grid*threads)
 	for i := range uint32(grid * threads) {
 		for j, want := range []uint32{i % threads, threads, i / threads, grid} {
 			if got := binary.LittleEndian.Uint32(b[16*int(i)+4*j:]); got != want {

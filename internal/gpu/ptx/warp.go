@@ -2,7 +2,7 @@ package ptx
 
 func addControl() {
 	bra := func(s *statement) {
-		s.want(1, 1)
+		s.want(1)
 		if s.operands[0].kind != word {
 			s.fail("the target is not a label")
 		}
@@ -12,11 +12,11 @@ func addControl() {
 	add("bra", bra)
 	add("bra.uni", bra)
 	add("ret", func(s *statement) {
-		s.want(0, 0)
+		s.want(0)
 		s.in.kind = exit
 	})
 	add("bar.sync", func(s *statement) {
-		s.want(1, 1)
+		s.want(1)
 		if s.integer(0) != 0 {
 			s.fail("the only barrier is 0")
 		}
@@ -24,10 +24,10 @@ func addControl() {
 	})
 }
 
-// together makes the instruction one that the lanes of a warp do together. Operand mask,
-// the last one, has to name all of them.
-func (s *statement) together(mask int, run func(w *warp)) {
-	s.want(mask+1, mask+1)
+// together makes the instruction one that the lanes of a warp do together. Its last operand,
+// the mask, has to name all of them.
+func (s *statement) together(run func(w *warp, in *instr)) {
+	mask := len(s.operands) - 1
 	if o := s.operands[mask]; o.kind != number {
 		s.fail("operand %d, the mask, is not a number", mask+1)
 	} else if v, err := parseLiteral(o.text, o.minus, "u32"); err != nil || v != fullMask {
@@ -37,76 +37,75 @@ func (s *statement) together(mask int, run func(w *warp)) {
 	s.in.together = run
 }
 
+// A gift is what a lane gets of the a of all lanes, and of its own b.
+type gift func(a *[warpSize]uint64, lane int, b uint64) uint64
+
+// exchange makes the instruction one that sets d, operand 0, of every lane.
+func (s *statement) exchange(d, a string, of gift) {
+	s.in.d, s.in.x = s.dst(0, d), s.src(1, a)
+	s.together(func(w *warp, in *instr) {
+		var values [warpSize]uint64
+		for i, l := range w.lanes {
+			values[i] = l.r[in.x]
+		}
+		for i, l := range w.lanes {
+			l.r[in.d] = of(&values, i, l.r[in.y])
+		}
+	})
+}
+
 func addWarp() {
 	add("bar.warp.sync", func(s *statement) {
-		s.together(0, func(w *warp) {
+		s.want(1)
+		s.together(func(w *warp, _ *instr) {
 			d := w.lanes[0].dev
 			d.clock++
 			w.time = d.clock
 		})
 	})
-	add("shfl.sync.bfly.b32", func(s *statement) { s.shfl(func(lane, b int) int { return lane ^ b }) })
-	add("shfl.sync.idx.b32", func(s *statement) { s.shfl(func(_, b int) int { return b }) })
-	add("vote.sync.ballot.b32", func(s *statement) {
-		s.vote("b32", func(votes uint32) uint64 { return uint64(votes) })
+	addShfl("shfl.sync.bfly.b32", func(a *[warpSize]uint64, lane int, b uint64) uint64 { return a[lane^int(b&31)] })
+	addShfl("shfl.sync.idx.b32", func(a *[warpSize]uint64, _ int, b uint64) uint64 { return a[b&31] })
+	addVote("vote.sync.ballot.b32", "b32", "pred", ballot)
+	addVote("vote.sync.all.pred", "pred", "pred", func(a *[warpSize]uint64, lane int, b uint64) uint64 {
+		return truth(ballot(a, lane, b) == fullMask)
 	})
-	add("vote.sync.all.pred", func(s *statement) {
-		s.vote("pred", func(votes uint32) uint64 { return truth(votes == fullMask) })
+	addVote("vote.sync.any.pred", "pred", "pred", func(a *[warpSize]uint64, lane int, b uint64) uint64 {
+		return truth(ballot(a, lane, b) != 0)
 	})
-	add("vote.sync.any.pred", func(s *statement) {
-		s.vote("pred", func(votes uint32) uint64 { return truth(votes != 0) })
+	// The lanes that have the same a.
+	addVote("match.any.sync.b32", "b32", "b32", func(a *[warpSize]uint64, lane int, _ uint64) (same uint64) {
+		for i, v := range a {
+			same |= truth(v == a[lane]) << i
+		}
+		return same
 	})
-	add("match.any.sync.b32", (*statement).matchAny)
 }
 
-// shfl compiles shfl d, a, b, 31, mask: a lane gets the a of the lane that from gives for it
-// and its b. 31 stands for the whole warp: smaller segments are not supported.
-func (s *statement) shfl(from func(lane, b int) int) {
-	s.want(5, 5)
-	if s.integer(3) != 31 {
-		s.fail("a shfl within segments of the warp")
+// addShfl enters shfl d, a, b, 31, mask. 31 stands for the whole warp: smaller segments are
+// not supported.
+func addShfl(opcode string, of gift) {
+	add(opcode, func(s *statement) {
+		s.want(5)
+		if s.integer(3) != 31 {
+			s.fail("a shfl within segments of the warp")
+		}
+		s.in.y = s.src(2, "u32")
+		s.exchange("b32", "b32", of)
+	})
+}
+
+// addVote enters vote d, a, mask.
+func addVote(opcode, d, a string, of gift) {
+	add(opcode, func(s *statement) {
+		s.want(3)
+		s.exchange(d, a, of)
+	})
+}
+
+// ballot has a bit for each lane, by its predicate.
+func ballot(a *[warpSize]uint64, _ int, _ uint64) (votes uint64) {
+	for i, v := range a {
+		votes |= v << i
 	}
-	d, a, b := s.dst(0, "b32"), s.src(1, "b32"), s.src(2, "u32")
-	s.together(4, func(w *warp) {
-		var values [warpSize]uint64
-		for i, l := range w.lanes {
-			values[i] = l.r[a]
-		}
-		for i, l := range w.lanes {
-			l.r[d] = values[from(i, int(l.r[b]&31))]
-		}
-	})
-}
-
-// vote compiles vote d, a, mask.
-func (s *statement) vote(t string, result func(votes uint32) uint64) {
-	s.want(3, 3)
-	d, a := s.dst(0, t), s.src(1, "pred")
-	s.together(2, func(w *warp) {
-		votes := uint32(0)
-		for i, l := range w.lanes {
-			votes |= uint32(l.r[a]) << i
-		}
-		v := result(votes)
-		for _, l := range w.lanes {
-			l.r[d] = v
-		}
-	})
-}
-
-// matchAny compiles match.any d, a, mask: the lanes that have the same a.
-func (s *statement) matchAny() {
-	s.want(3, 3)
-	d, a := s.dst(0, "b32"), s.src(1, "b32")
-	s.together(2, func(w *warp) {
-		var same [warpSize]uint64
-		for i, l := range w.lanes {
-			for j, o := range w.lanes {
-				same[i] |= truth(o.r[a] == l.r[a]) << j
-			}
-		}
-		for i, l := range w.lanes {
-			l.r[d] = same[i]
-		}
-	})
+	return votes
 }

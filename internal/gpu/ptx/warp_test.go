@@ -2,7 +2,6 @@ package ptx
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -59,40 +58,28 @@ func warpChecks() map[string]warpCheck {
 
 func testWarp(t *testing.T, met map[string]bool) {
 	const warps = 400
-	checks := warpChecks()
-	var text strings.Builder
-	var names []string
-	for name, c := range checks {
-		fmt.Fprintf(&text, ".visible .entry k%d(.param .u64 in, .param .u64 out) {\n", len(names))
-		text.WriteString(".reg .b32 %t<3>, %x<2>, %d; .reg .b64 %a<3>; .reg .pred %p;\n")
-		text.WriteString("mov.u32 %t0, %tid.x; mov.u32 %t1, %ntid.x; mov.u32 %t2, %ctaid.x; mad.lo.u32 %t0, %t1, %t2, %t0;\n")
-		text.WriteString("ld.param.u64 %a0, [in]; ld.param.u64 %a1, [out]; mul.wide.u32 %a2, %t0, 8; add.s64 %a0, %a0, %a2; mul.wide.u32 %a2, %t0, 4; add.s64 %a1, %a1, %a2;\n")
-		text.WriteString("ld.global.b32 %x0, [%a0]; ld.global.b32 %x1, [%a0+4];\n" + c.text + "\nst.global.u32 [%a1], %d; ret;\n}\n")
-		met[name] = true
-		names = append(names, name)
-	}
-	d := open(t, text.String(), 5)
 	r := rand.New(rand.NewPCG(5, 6))
-	for i, name := range names {
+	for name, c := range warpChecks() {
+		met[name] = true
 		x := make([][warpSize][2]uint64, warps)
 		var in []byte
 		for w := range x {
 			for lane := range x[w] {
-				x[w][lane] = checks[name].source(r)
+				x[w][lane] = c.source(r)
 				for _, v := range x[w][lane] {
 					in = binary.LittleEndian.AppendUint32(in, uint32(v))
 				}
 			}
 		}
-		from, to := upload(t, d, in), upload(t, d, make([]byte, 4*32*warps))
-		if err := launch(t, d, fmt.Sprintf("k%d", i), warps/4, 128, 0, uint64(from), uint64(to)); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		out := download(t, d, to, 4*32*warps)
+		text := `.visible .entry k(.param .u64 in, .param .u64 out) { .reg .b32 %t<3>, %x<2>, %d; .reg .b64 %a<3>; .reg .pred %p;
+mov.u32 %t0, %tid.x; mov.u32 %t1, %ntid.x; mov.u32 %t2, %ctaid.x; mad.lo.u32 %t0, %t1, %t2, %t0;
+ld.param.u64 %a0, [in]; ld.param.u64 %a1, [out]; mul.wide.u32 %a2, %t0, 8; add.s64 %a0, %a0, %a2; mul.wide.u32 %a2, %t0, 4; add.s64 %a1, %a1, %a2;
+ld.global.b32 %x0, [%a0]; ld.global.b32 %x1, [%a0+4]; ` + c.text + " st.global.u32 [%a1], %d; }\n"
+		out := run(t, text, 5, warps/4, 128, in, 4*warpSize*warps)
 	compare:
 		for w := range x {
 			for lane := range warpSize {
-				got, want := binary.LittleEndian.Uint32(out), uint32(checks[name].want(&x[w], lane))
+				got, want := binary.LittleEndian.Uint32(out), uint32(c.want(&x[w], lane))
 				out = out[4:]
 				if got != want {
 					t.Errorf("%s: lane %d has %#x, want %#x, of %x", name, lane, got, want, x[w])
@@ -115,15 +102,10 @@ func testControl(t *testing.T, met map[string]bool) {
 		{"bar.sync", "setp.eq.u32 %p, %t, 40; mov.u32 %n, 9; @%p st.shared.u32 [%s], %n; bar.sync 0; ld.shared.u32 %n, [%s]; st.global.u32 [%out], %n;", 9},
 		{"bar.warp.sync", "setp.eq.u32 %p, %t, 5; mov.u32 %n, 9; @%p st.shared.u32 [%s], %n; bar.warp.sync -1; setp.lt.u32 %p, %t, 32; @%p ld.shared.u32 %n, [%s]; st.global.u32 [%out], %n;", 9},
 	} {
-		text := ".visible .entry k(.param .u64 out) {\n.shared .align 16 .b8 room[16];\n.reg .b32 %t, %n, %s; .reg .pred %p; .reg .b64 %out;\n" +
+		text := ".visible .entry k(.param .u64 in, .param .u64 out) {\n.shared .align 16 .b8 room[16];\n.reg .b32 %t, %n, %s; .reg .pred %p; .reg .b64 %out;\n" +
 			"mov.u32 %t, %tid.x; mov.u32 %s, room; ld.param.u64 %out, [out];\n" + c.body + "\n}\n"
 		for seed := range uint64(20) {
-			d := open(t, text, seed)
-			to := upload(t, d, make([]byte, 4))
-			if err := launch(t, d, "k", 3, 64, 0, uint64(to)); err != nil {
-				t.Fatalf("%s: %v", c.body, err)
-			}
-			if got := binary.LittleEndian.Uint32(download(t, d, to, 4)); got != c.want {
+			if got := binary.LittleEndian.Uint32(run(t, text, seed, 3, 64, make([]byte, 4), 4)); got != c.want {
 				t.Fatalf("%s: %d, want %d", c.body, got, c.want)
 			}
 		}
@@ -151,12 +133,7 @@ func testAsync(t *testing.T, met map[string]bool) {
 			".reg .b32 %s; .reg .b64 %in, %out, %v<2>; mov.u32 %s, room; ld.param.u64 %in, [in]; ld.param.u64 %out, [out];\n" + c.body +
 			"\nld.shared.v2.b64 {%v0, %v1}, [%s]; st.global.v2.b64 [%out], {%v0, %v1};\n}\n"
 		for seed := range uint64(10) {
-			d := open(t, text, seed)
-			in, out := upload(t, d, []byte("0123456789abcdef")), upload(t, d, make([]byte, 16))
-			if err := launch(t, d, "k", 2, 32, 0, uint64(in), uint64(out)); err != nil {
-				t.Fatalf("%s: %v", c.body, err)
-			}
-			if got := download(t, d, out, 16); string(got) != c.want {
+			if got := run(t, text, seed, 2, 32, []byte("0123456789abcdef"), 16); string(got) != c.want {
 				t.Fatalf("%s: %q, want %q", c.body, got, c.want)
 			}
 		}
