@@ -11,6 +11,7 @@ import "C"
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,29 +35,22 @@ const (
 	launchFailed   = 719
 )
 
-var codes = map[C.int][2]*C.char{}
-
-func init() {
-	for code, texts := range map[C.int][2]string{
-		invalidValue:   {"CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-		invalidDevice:  {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-		invalidContext: {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-		invalidPTX:     {"CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
-		invalidHandle:  {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-		notFound:       {"CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-		launchFailed:   {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-	} {
-		codes[code] = [2]*C.char{C.CString(texts[0]), C.CString(texts[1])}
-	}
+// codes have a name and a text each.
+var codes = map[C.int][2]*C.char{
+	invalidValue:   {C.CString("CUDA_ERROR_INVALID_VALUE"), C.CString("invalid argument")},
+	invalidDevice:  {C.CString("CUDA_ERROR_INVALID_DEVICE"), C.CString("invalid device ordinal")},
+	invalidContext: {C.CString("CUDA_ERROR_INVALID_CONTEXT"), C.CString("invalid device context")},
+	invalidPTX:     {C.CString("CUDA_ERROR_INVALID_PTX"), C.CString("a PTX JIT compilation failed")},
+	invalidHandle:  {C.CString("CUDA_ERROR_INVALID_HANDLE"), C.CString("invalid resource handle")},
+	notFound:       {C.CString("CUDA_ERROR_NOT_FOUND"), C.CString("named symbol not found")},
+	launchFailed:   {C.CString("CUDA_ERROR_LAUNCH_FAILED"), C.CString("unspecified launch failure")},
 }
 
-// A function is a kernel of a device. The interpreter wants to know a function's threads
-// and shared memory when it is asked for: found has what it gave for each.
+// A function is a kernel of a device.
 type function struct {
-	device int
+	device *ptx.Device
 	name   string
 	shared C.int // dynamic shared memory that it may have
-	found  map[[2]C.int]driver.Function
 }
 
 const (
@@ -77,7 +71,10 @@ var (
 )
 
 // A module was loaded on a device. Its text is one of texts.
-type module struct{ device, text int }
+type module struct {
+	device *ptx.Device
+	text   string
+}
 
 // open opens the devices.
 func open() error {
@@ -233,76 +230,62 @@ func cuCtxSynchronize() C.int {
 
 //export cuModuleLoadDataEx
 func cuModuleLoadDataEx(out *C.uintptr_t, image *C.char, options C.uint, names *C.int, values *unsafe.Pointer) C.int {
-	mu.Lock()
-	defer mu.Unlock()
-	d, ok := current()
-	if !ok {
-		return invalidContext
-	}
-	for i, text := range texts {
-		if C.GoString(image) == text {
-			modules = append(modules, module{d, i})
-			*out = firstModule + C.uintptr_t(len(modules)-1)
-			return success
+	return on(func(d *ptx.Device) C.int {
+		text := C.GoString(image)
+		if !slices.Contains(texts, text) {
+			return invalidPTX
 		}
-	}
-	return invalidPTX
+		modules = append(modules, module{d, text})
+		*out = firstModule + C.uintptr_t(len(modules)-1)
+		return success
+	})
 }
 
 //export cuModuleGetFunction
 func cuModuleGetFunction(out *C.uintptr_t, handle C.uintptr_t, symbol *C.char) C.int {
-	mu.Lock()
-	defer mu.Unlock()
-	i := int(handle) - firstModule
-	if i < 0 || i >= len(modules) {
-		return invalidHandle
-	}
-	m, name := modules[i], C.GoString(symbol)
-	if d, ok := current(); !ok || d != m.device {
-		return invalidContext
-	}
-	if !strings.Contains(texts[m.text], ".entry "+name+"(") {
-		return notFound
-	}
-	functions = append(functions, &function{device: m.device, name: name, shared: plainShared, found: map[[2]C.int]driver.Function{}})
-	*out = firstFunction + C.uintptr_t(len(functions)-1)
-	return success
+	return on(func(d *ptx.Device) C.int {
+		i, name := int(handle)-firstModule, C.GoString(symbol)
+		switch {
+		case i < 0 || i >= len(modules):
+			return invalidHandle
+		case modules[i].device != d:
+			return invalidContext
+		case !strings.Contains(modules[i].text, ".entry "+name+"("):
+			return notFound
+		}
+		functions = append(functions, &function{device: d, name: name, shared: plainShared})
+		*out = firstFunction + C.uintptr_t(len(functions)-1)
+		return success
+	})
 }
 
 // use calls f with a function of the device whose context is current.
-func use(handle C.uintptr_t, f func(d *ptx.Device, f *function) C.int) C.int {
-	mu.Lock()
-	defer mu.Unlock()
-	i := int(handle) - firstFunction
-	if i < 0 || i >= len(functions) {
-		return invalidHandle
-	}
-	if d, ok := current(); !ok || d != functions[i].device {
-		return invalidContext
-	}
-	return f(devices[functions[i].device], functions[i])
+func use(handle C.uintptr_t, f func(f *function) C.int) C.int {
+	return on(func(d *ptx.Device) C.int {
+		i := int(handle) - firstFunction
+		switch {
+		case i < 0 || i >= len(functions):
+			return invalidHandle
+		case functions[i].device != d:
+			return invalidContext
+		}
+		return f(functions[i])
+	})
 }
 
 // find returns the function for CTAs of so many threads with so much dynamic shared
-// memory.
-func (f *function) find(d *ptx.Device, threads, shared C.int) (driver.Function, C.int, error) {
+// memory, and how many of them fit on a multiprocessor.
+func (f *function) find(threads, shared C.int) (driver.Function, C.int, error) {
 	if shared > f.shared {
 		return 0, 0, fmt.Errorf("%s: %d bytes of shared memory, may have %d", f.name, shared, f.shared)
 	}
-	key := [2]C.int{threads, shared}
-	if found, ok := f.found[key]; ok {
-		return found, 0, nil
-	}
-	found, fit, err := d.Function(f.name, int(threads), int(shared))
-	if err == nil {
-		f.found[key] = found
-	}
+	found, fit, err := f.device.Function(f.name, int(threads), int(shared))
 	return found, C.int(fit), err
 }
 
 //export cuFuncSetAttribute
 func cuFuncSetAttribute(handle C.uintptr_t, attribute, value C.int) C.int {
-	return use(handle, func(_ *ptx.Device, f *function) C.int {
+	return use(handle, func(f *function) C.int {
 		if attribute != 8 { // dynamic shared memory
 			return invalidValue
 		}
@@ -313,8 +296,8 @@ func cuFuncSetAttribute(handle C.uintptr_t, attribute, value C.int) C.int {
 
 //export cuOccupancyMaxActiveBlocksPerMultiprocessor
 func cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks *C.int, handle C.uintptr_t, threads C.int, shared C.size_t) C.int {
-	return use(handle, func(d *ptx.Device, f *function) C.int {
-		_, fit, err := f.find(d, threads, C.int(shared))
+	return use(handle, func(f *function) C.int {
+		_, fit, err := f.find(threads, C.int(shared))
 		*blocks = fit
 		return told(err, invalidValue)
 	})
@@ -322,7 +305,7 @@ func cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks *C.int, handle C.uintptr
 
 //export cuLaunchKernel
 func cuLaunchKernel(handle C.uintptr_t, gridX, gridY, gridZ, x, y, z, shared C.uint, stream C.uintptr_t, params, extra *unsafe.Pointer) C.int {
-	return use(handle, func(d *ptx.Device, f *function) C.int {
+	return use(handle, func(f *function) C.int {
 		if gridY != 1 || gridZ != 1 || y != 1 || z != 1 || params != nil || extra == nil {
 			return invalidValue
 		}
@@ -331,9 +314,9 @@ func cuLaunchKernel(handle C.uintptr_t, gridX, gridY, gridZ, x, y, z, shared C.u
 		if uintptr(e[0]) != 1 || uintptr(e[2]) != 2 || e[4] != nil {
 			return invalidValue
 		}
-		kernel, _, err := f.find(d, C.int(x), C.int(shared))
+		kernel, _, err := f.find(C.int(x), C.int(shared))
 		if err == nil {
-			err = d.Launch(kernel, int(gridX), int(x), int(shared), e[1], uintptr(*(*C.size_t)(e[3])), driver.Stream(stream))
+			err = f.device.Launch(kernel, int(gridX), int(x), int(shared), e[1], uintptr(*(*C.size_t)(e[3])), driver.Stream(stream))
 		}
 		return told(err, invalidValue)
 	})
