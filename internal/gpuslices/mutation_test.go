@@ -11,16 +11,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/gpu/device"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
 	"github.com/seed621a2839/reweight/internal/gpu/ptx"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/randomcalls"
 	"github.com/seed621a2839/reweight/internal/raw"
+	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
 var (
@@ -201,15 +200,11 @@ func rowKernel(method string, d *randomcalls.Draws) string {
 // methodsOnRows are those whose kernels have a place for the float64 behind results.
 var methodsOnRows = []string{"TokenStats", "RowGradient"}
 
-// watched is the interpreter with runners on it, which notes which kernels are launched
-// and lets those on rows write the float64 behind their results. Tests of package gpu
-// compare these with the CPU's.
+// watched is the interpreter with runners on it. Tests of package gpu compare the float64
+// behind the results of rows with the CPU's.
 type watched struct {
-	*ptx.Device
-	names    map[driver.Function]string
-	launched map[string]bool
-	behind   driver.Ptr // [randomcalls.MostRows * 4] float64
-	runners  [2]*Runner
+	*testgpu.Watched // Behind is [randomcalls.MostRows * 4] float64
+	runners          [2]*Runner
 }
 
 func watch(modules map[string]string, seed uint64) (*watched, error) {
@@ -217,12 +212,12 @@ func watch(modules map[string]string, seed uint64) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watched{Device: interpreter, names: map[driver.Function]string{}, launched: map[string]bool{}}
+	w := &watched{Watched: testgpu.Watch(interpreter)}
 	dev := gpu.NewDevice(w)
-	if w.behind, err = w.Alloc(randomcalls.MostRows * 4 * 8); err != nil {
+	if w.Behind, err = w.Alloc(randomcalls.MostRows * 4 * 8); err != nil {
 		return nil, err
 	}
-	if err := w.Fill(w.behind, 0, randomcalls.MostRows*4*8, 0); err != nil {
+	if err := w.Fill(w.Behind, 0, randomcalls.MostRows*4*8, 0); err != nil {
 		return nil, err
 	}
 	for i, p := range []Placement{Amid, AtEnd} {
@@ -237,38 +232,21 @@ func watch(modules map[string]string, seed uint64) (*watched, error) {
 // it.
 func (w *watched) takeBehind() ([]float64, error) {
 	x := make([]float64, randomcalls.MostRows*4)
-	if err := w.Download(raw.Bytes(x), w.behind, 0); err != nil {
+	if err := w.Download(raw.Bytes(x), w.Behind, 0); err != nil {
 		return nil, err
 	}
-	return x, w.Fill(w.behind, 0, randomcalls.MostRows*4*8, 0)
-}
-
-func (w *watched) Function(name string, threads, shared int) (driver.Function, int, error) {
-	f, fit, err := w.Device.Function(name, threads, shared)
-	w.names[f] = name
-	return f, fit, err
-}
-
-func (w *watched) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
-	name := w.names[f]
-	w.launched[name] = true
-	if strings.HasPrefix(name, "token_stats_") || strings.HasPrefix(name, "row_gradient_") {
-		own := slices.Clone(unsafe.Slice((*driver.Ptr)(params), size/8))
-		own[0] = w.behind
-		params = unsafe.Pointer(unsafe.SliceData(own))
-	}
-	return w.Device.Launch(f, grid, threads, shared, params, size, s)
+	return x, w.Fill(w.Behind, 0, randomcalls.MostRows*4*8, 0)
 }
 
 // methodsOfKernels returns the methods whose trials launch each kernel.
 func methodsOfKernels(w *watched) map[string][]string {
 	methods := map[string][]string{}
 	for _, tr := range randomcalls.All() {
-		clear(w.launched)
+		clear(w.Launched)
 		for seed := range uint64(100) {
 			tr.Run(draws(seed), w.runners[0])
 		}
-		for name := range w.launched {
+		for name := range w.Launched {
 			methods[name] = append(methods[name], tr.Method)
 		}
 	}
@@ -318,8 +296,7 @@ var (
 // change its effect.
 func mutants(line string) []string {
 	m := instruction.FindStringSubmatch(line)
-	if m == nil || strings.HasPrefix(m[1], "membar") || strings.HasPrefix(m[1], "bra") && !strings.Contains(line, "@") || m[1] == "ret" {
-		// A barrier of memory orders CTAs, which the interpreter runs one after another.
+	if m == nil || strings.HasPrefix(m[1], "bra") && !strings.Contains(line, "@") || m[1] == "ret" {
 		return nil
 	}
 	op := m[1]

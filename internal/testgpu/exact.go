@@ -1,7 +1,7 @@
 package testgpu
 
 import (
-	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -12,36 +12,50 @@ import (
 )
 
 // Exact returns an interpreter, and a function that says where its kernels on rows of
-// logits write the float64 behind their results from then on, which a user never gets.
-// For each row in memory these are three: for TokenStats the reference, the logarithm of
-// the sum and the entropy; for RowGradient the chosen id's own term, the logsumexp in
-// log2 units and the scale of the other ids.
+// logits write the float64 behind their results from then on: see Watched.
 func Exact(t testing.TB, seed uint64) (dev *gpu.Device, write func(at gpu.Ptr)) {
 	t.Helper()
 	needSupport(t)
-	e := &exact{Device: interpreter(seed), onRows: map[driver.Function]bool{}}
-	return gpu.NewDevice(e), func(at gpu.Ptr) { e.at = at }
+	w := Watch(interpreter(seed))
+	return gpu.NewDevice(w), func(at gpu.Ptr) { w.Behind = at }
 }
 
-// exact is a driver that tells the kernels on rows where to write. The first field of
-// their parameters is for that.
-type exact struct {
+// Watched is an interpreter as a driver that notes which kernels are launched, and tells
+// those on rows of logits where to write the float64 behind their results, which a user
+// never gets. The first field of their parameters is for that.
+type Watched struct {
 	*ptx.Device
-	onRows map[driver.Function]bool
-	at     driver.Ptr
+	Launched map[string]bool
+
+	// Behind is 0, or has for each row in memory four numbers of TokenStats, the reference and
+	// the logarithm of the sum, the entropy and the logarithm of the sum of squares, or three
+	// of RowGradient, the chosen id's own term, the logsumexp in log2 units and the scale of
+	// the other ids.
+	Behind driver.Ptr
+
+	names map[driver.Function]string
 }
 
-func (e *exact) Function(name string, threads, shared int) (driver.Function, int, error) {
-	f, fit, err := e.Device.Function(name, threads, shared)
-	e.onRows[f] = strings.HasPrefix(name, "token_stats_") || strings.HasPrefix(name, "row_gradient_")
+// Watch returns the interpreter as a driver.
+func Watch(d *ptx.Device) *Watched {
+	return &Watched{Device: d, Launched: map[string]bool{}, names: map[driver.Function]string{}}
+}
+
+// Function finds a kernel.
+func (w *Watched) Function(name string, threads, shared int) (driver.Function, int, error) {
+	f, fit, err := w.Device.Function(name, threads, shared)
+	w.names[f] = name
 	return f, fit, err
 }
 
-func (e *exact) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
-	if e.onRows[f] {
-		own := bytes.Clone(unsafe.Slice((*byte)(params), size))
+// Launch runs a kernel.
+func (w *Watched) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
+	name := w.names[f]
+	w.Launched[name] = true
+	if strings.HasPrefix(name, "token_stats_") || strings.HasPrefix(name, "row_gradient_") {
+		own := slices.Clone(unsafe.Slice((*driver.Ptr)(params), size/8))
+		own[0] = w.Behind
 		params = unsafe.Pointer(unsafe.SliceData(own))
-		*(*driver.Ptr)(params) = e.at
 	}
-	return e.Device.Launch(f, grid, threads, shared, params, size, s)
+	return w.Device.Launch(f, grid, threads, shared, params, size, s)
 }
