@@ -28,26 +28,26 @@ const (
 )
 
 // memory holds the arrays of a call on the device. A call names its slices by in and
-// out, copies them by upload, passes ptr of each to package gpu, and gets its results
-// by download.
+// out, copies them by upload, passes the address of each to package gpu, and gets its
+// results by download.
 type memory struct {
 	dev       *gpu.Device
 	placement Placement
 
-	args    []arg     // of the call at hand
-	order   []int     // args in the order of their addresses
-	regions []region  // of the call at hand
-	buffers []*buffer // the most recently used first
-	size    gpu.Size  // that the call at hand needs
-	device  gpu.Batch // of the call at hand
+	args    []arg       // of the call at hand
+	ptrs    [32]gpu.Ptr // their addresses on the device, but for those of a batch
+	order   []int       // args in the order of their addresses
+	regions []region    // of the call at hand
+	buffers []*buffer   // the most recently used first
+	size    gpu.Size    // that the call at hand needs
+	device  gpu.Batch   // of the call at hand
 }
 
 // An arg is a slice that the call takes.
 type arg struct {
 	bytes  []byte
 	output bool
-	absent bool     // nil, of a slice that the call can do without
-	to     *gpu.Ptr // where its address goes, or nil
+	to     *gpu.Ptr // where upload puts its address; nil: one of ptrs
 	region int
 }
 
@@ -55,6 +55,7 @@ type arg struct {
 // that overlap.
 type region struct {
 	bytes  []byte
+	output bool // one of them is an output
 	buffer *buffer
 	at     int // where in the buffer it begins
 }
@@ -86,26 +87,18 @@ func (m *memory) begin() *memory {
 	return m
 }
 
-// A handle stands for a slice of the call at hand.
-type handle int
+// in names a slice that the call reads, and out one that it writes. They return where its
+// address is after upload: 0 for a slice without elements.
+func in[E any](m *memory, x []E) *gpu.Ptr  { return m.add(arg{bytes: raw.Bytes(x)}) }
+func out[E any](m *memory, x []E) *gpu.Ptr { return m.add(arg{bytes: raw.Bytes(x), output: true}) }
 
-// in names a slice that the call reads, and out one that it writes.
-func in[E any](m *memory, x []E) handle  { return m.add(arg{bytes: raw.Bytes(x)}) }
-func out[E any](m *memory, x []E) handle { return m.add(arg{bytes: raw.Bytes(x), output: true}) }
-
-// optionalIn and optionalOut are for slices that may be nil: the call gets no address
-// for one that is.
-func optionalIn[E any](m *memory, x []E) handle {
-	return m.add(arg{bytes: raw.Bytes(x), absent: x == nil})
-}
-
-func optionalOut[E any](m *memory, x []E) handle {
-	return m.add(arg{bytes: raw.Bytes(x), output: true, absent: x == nil})
-}
-
-func (m *memory) add(a arg) handle {
+func (m *memory) add(a arg) *gpu.Ptr {
+	if a.to == nil {
+		a.to = &m.ptrs[len(m.args)]
+	}
+	*a.to = 0
 	m.args = append(m.args, a)
-	return handle(len(m.args) - 1)
+	return a.to
 }
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
@@ -115,23 +108,24 @@ func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(
 func (m *memory) upload() error {
 	m.order = m.order[:0]
 	for i := range m.args {
-		if !m.args[i].absent {
+		if len(m.args[i].bytes) > 0 {
 			m.order = append(m.order, i)
 		}
 	}
 	slices.SortFunc(m.order, func(i, j int) int { return cmp.Compare(address(m.args[i].bytes), address(m.args[j].bytes)) })
 	for _, i := range m.order {
-		b := m.args[i].bytes
+		a := &m.args[i]
 		if last := len(m.regions) - 1; last >= 0 {
 			r := &m.regions[last]
-			if begin := int(address(b) - address(r.bytes)); begin < len(r.bytes) {
-				r.bytes = unsafe.Slice(unsafe.SliceData(r.bytes), max(len(r.bytes), begin+len(b)))
-				m.args[i].region = last
+			if begin := int(address(a.bytes) - address(r.bytes)); begin < len(r.bytes) {
+				r.bytes = unsafe.Slice(unsafe.SliceData(r.bytes), max(len(r.bytes), begin+len(a.bytes)))
+				r.output = r.output || a.output
+				a.region = last
 				continue
 			}
 		}
-		m.regions = append(m.regions, region{bytes: b})
-		m.args[i].region = len(m.regions) - 1
+		m.regions = append(m.regions, region{bytes: a.bytes, output: a.output})
+		a.region = len(m.regions) - 1
 	}
 	for i := range m.regions {
 		r := &m.regions[i]
@@ -156,10 +150,10 @@ func (m *memory) upload() error {
 			return err
 		}
 	}
-	for i, a := range m.args {
-		if a.to != nil {
-			*a.to = m.ptr(handle(i))
-		}
+	for _, i := range m.order {
+		a := &m.args[i]
+		r := &m.regions[a.region]
+		*a.to = r.buffer.ptr + gpu.Ptr(r.at) + gpu.Ptr(address(a.bytes)-address(r.bytes))
 	}
 	return nil
 }
@@ -204,26 +198,12 @@ func (m *memory) alloc(size, shift int) (*buffer, error) {
 			return nil, err
 		}
 	}
-	p, err := m.dev.Alloc(max(1, size+shift))
+	p, err := m.dev.Alloc(size + shift)
 	if err != nil {
 		return nil, err
 	}
 	b.ptr, b.free = p+gpu.Ptr(shift), func() error { return m.dev.Free(p) }
 	return b, nil
-}
-
-// ptr returns where a slice is on the device.
-func (m *memory) ptr(h handle) gpu.Ptr {
-	a := &m.args[h]
-	if a.absent {
-		return 0
-	}
-	r := &m.regions[a.region]
-	begin := 0
-	if len(a.bytes) > 0 {
-		begin = int(address(a.bytes) - address(r.bytes))
-	}
-	return r.buffer.ptr + gpu.Ptr(r.at+begin)
 }
 
 // download waits for the call, looks for bytes that no kernel may change, and copies
@@ -243,12 +223,8 @@ func (m *memory) download(results bool) error {
 		if at := slices.IndexFunc(b.stage[r.at+len(r.bytes):], spoiled); at >= 0 {
 			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes after an array of %d", at, len(r.bytes)))
 		}
-	}
-	// Outputs that overlap inputs are copied last: until then the host has what was
-	// uploaded.
-	for _, a := range m.args {
-		if !a.output && !m.written(a) && !bytes.Equal(a.bytes, m.staged(a)) {
-			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel changed an input of %d bytes", len(a.bytes)))
+		if !r.output && !bytes.Equal(r.bytes, b.stage[r.at:][:len(r.bytes)]) {
+			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel changed an input of %d bytes", len(r.bytes)))
 		}
 	}
 	if wrong != nil || !results {
@@ -267,18 +243,8 @@ func (m *memory) staged(a arg) []byte {
 	if len(a.bytes) == 0 {
 		return nil
 	}
-	r := &m.regions[a.region]
-	return r.buffer.stage[r.at+int(address(a.bytes)-address(r.bytes)):][:len(a.bytes)]
-}
-
-// written reports whether an output shares memory with the input.
-func (m *memory) written(input arg) bool {
-	for _, a := range m.args {
-		if a.output && address(a.bytes) < address(input.bytes)+uintptr(len(input.bytes)) && address(input.bytes) < address(a.bytes)+uintptr(len(a.bytes)) {
-			return true
-		}
-	}
-	return false
+	b := m.regions[a.region].buffer
+	return b.stage[*a.to-b.ptr:][:len(a.bytes)]
 }
 
 // close gives back the memory on the device.

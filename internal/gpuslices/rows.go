@@ -11,40 +11,35 @@ func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []in
 	if dst.Logprob == nil {
 		ids = nil // not read
 	}
-	m := r.memory.begin()
-	x, y := m.logits(logits, false), optionalIn(m, ids)
-	lse, h, l, q := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob), optionalOut(m, dst.LogSumSqProbs)
+	m := r.begin()
+	x, y := in(m, raw.Logits(logits)), in(m, ids)
+	lse, h, l, q := out(m, dst.LSE), out(m, dst.Entropy), out(m, dst.Logprob), out(m, dst.LogSumSqProbs)
 	return r.run(func() error {
-		stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l), LogSumSqProbs: m.ptr(q)}
-		return r.ws.TokenStats(stats, m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, opt)
+		stats := gpu.Stats{LSE: *lse, Entropy: *h, Logprob: *l, LogSumSqProbs: *q}
+		return r.ws.TokenStats(stats, rows(*x, logits), gpu.IDs{Ptr: *y}, opt)
 	})
 }
 
 // RowGradient is that of *reweight.Workspace.
 func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
-	m := r.memory.begin()
-	d, x, y := m.logits(dst, true), m.logits(logits, false), in(m, ids)
+	m := r.begin()
+	d, x, y := out(m, raw.Logits(dst)), in(m, raw.Logits(logits)), in(m, ids)
 	arrays := m.gradientInput(of)
 	return r.run(func() error {
-		return r.ws.RowGradient(m.rows(d, dst), m.rows(x, logits), gpu.IDs{Ptr: m.ptr(y)}, arrays(), opt)
+		return r.ws.RowGradient(rows(*d, dst), rows(*x, logits), gpu.IDs{Ptr: *y}, arrays(), opt)
 	})
 }
 
 // gradientInput names the arrays of a call of RowGradient, and returns what gives their addresses.
 func (m *memory) gradientInput(of reweight.RowGradientInput) func() gpu.RowGradientInput {
-	l, h, g := in(m, of.Logprobs), optionalIn(m, of.Entropy), in(m, of.Grad)
-	gh, lse := optionalIn(m, of.GradEntropy), optionalIn(m, of.LSE)
+	l, h, g := in(m, of.Logprobs), in(m, of.Entropy), in(m, of.Grad)
+	gh, lse := in(m, of.GradEntropy), in(m, of.LSE)
 	return func() gpu.RowGradientInput {
-		return gpu.RowGradientInput{Logprobs: m.ptr(l), Entropy: m.ptr(h), Grad: m.ptr(g), GradEntropy: m.ptr(gh), LSE: m.ptr(lse)}
+		return gpu.RowGradientInput{Logprobs: *l, Entropy: *h, Grad: *g, GradEntropy: *gh, LSE: *lse}
 	}
 }
 
-// logits names rows of logits.
-func (m *memory) logits(l reweight.Logits, output bool) handle {
-	return m.add(arg{bytes: raw.Logits(l), output: output})
-}
-
-// rows returns them on the device.
-func (m *memory) rows(h handle, l reweight.Logits) gpu.Rows {
-	return gpu.Rows{Ptr: m.ptr(h), DType: l.DType(), Rows: l.Rows(), Vocab: l.Vocab}
+// rows returns rows of logits on the device.
+func rows(p gpu.Ptr, l reweight.Logits) gpu.Rows {
+	return gpu.Rows{Ptr: p, DType: l.DType(), Rows: l.Rows(), Vocab: l.Vocab}
 }

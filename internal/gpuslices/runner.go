@@ -68,6 +68,12 @@ func (r *Runner) ensure(size gpu.Size) error {
 	return old.Close()
 }
 
+// begin forgets the call before and its results.
+func (r *Runner) begin() *memory {
+	r.results = results{}
+	return r.memory.begin()
+}
+
 // run makes the workspace large enough, copies the slices to the device, calls the method of package gpu and waits for its
 // work. Results are copied back only if nothing is wrong.
 func (r *Runner) run(method func() error) error {

@@ -6,71 +6,62 @@ import (
 
 // MaskedMoments is that of *reweight.Workspace.
 func (r *Runner) MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet, shift float64) (reweight.Moments, error) {
-	m := r.memory.begin()
+	m := r.begin()
 	res, v, p := out(m, r.results.moments[:]), in(m, x), in(m, role)
-	err := r.run(func() error { return r.ws.MaskedMoments(m.ptr(res), m.ptr(v), m.ptr(p), len(x), roles, shift) })
-	return resultOf(&r.results.moments, err)
-}
-
-// resultOf returns the result of a call, or nothing if there is an error.
-func resultOf[R any](result *[1]R, err error) (R, error) {
-	if err != nil {
-		var none R
-		return none, err
-	}
-	return result[0], nil
+	err := r.run(func() error { return r.ws.MaskedMoments(*res, *v, *p, len(x), roles, shift) })
+	return r.results.moments[0], err
 }
 
 // ActFocusWeights is that of *reweight.Workspace.
 func (r *Runner) ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64, opt reweight.ActFocusOptions) error {
-	m := r.memory.begin()
+	m := r.begin()
 	d, x, p := out(m, dst), in(m, signal), in(m, role)
-	return r.run(func() error { return r.ws.ActFocusWeights(m.ptr(d), m.ptr(x), m.ptr(p), len(dst), mean, sigma, opt) })
+	return r.run(func() error { return r.ws.ActFocusWeights(*d, *x, *p, len(dst), mean, sigma, opt) })
 }
 
 // SpanMeans is that of *reweight.Workspace.
 func (r *Runner) SpanMeans(dst, x []float32, offsets []int32) error {
-	m := r.memory.begin()
+	m := r.begin()
 	d, v, o := out(m, dst), in(m, x), in(m, offsets)
-	return r.run(func() error { return r.ws.SpanMeans(m.ptr(d), m.ptr(v), m.ptr(o), len(dst), len(x)) })
+	return r.run(func() error { return r.ws.SpanMeans(*d, *v, *o, len(dst), len(x)) })
 }
 
 // MinMax is that of *reweight.Workspace.
 func (r *Runner) MinMax(lo, hi, x []float32, offsets []int32) error {
-	m := r.memory.begin()
+	m := r.begin()
 	l, h, v, o := out(m, lo), out(m, hi), in(m, x), in(m, offsets)
-	return r.run(func() error { return r.ws.MinMax(m.ptr(l), m.ptr(h), m.ptr(v), m.ptr(o), len(lo), len(x)) })
+	return r.run(func() error { return r.ws.MinMax(*l, *h, *v, *o, len(lo), len(x)) })
 }
 
 // ExpScale is that of *reweight.Workspace.
 func (r *Runner) ExpScale(dst, x []float32, lo float32, rate float64) error {
-	m := r.memory.begin()
+	m := r.begin()
 	d, v := out(m, dst), in(m, x)
-	return r.run(func() error { return r.ws.ExpScale(m.ptr(d), m.ptr(v), len(x), lo, rate) })
+	return r.run(func() error { return r.ws.ExpScale(*d, *v, len(x), lo, rate) })
 }
 
 // Multiply is that of *reweight.Workspace.
 func (r *Runner) Multiply(dst, a, b []float32) error {
-	m := r.memory.begin()
+	m := r.begin()
 	d, x, y := out(m, dst), in(m, a), in(m, b)
-	return r.run(func() error { return r.ws.Multiply(m.ptr(d), m.ptr(x), m.ptr(y), len(dst)) })
+	return r.run(func() error { return r.ws.Multiply(*d, *x, *y, len(dst)) })
 }
 
 // Surrogate is that of *reweight.Workspace.
 func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error) {
-	m := r.memory.begin()
+	m := r.begin()
 	m.size.Tokens = len(role)
 	res, g, l, o := out(m, r.results.surrogate[:]), out(m, grad), in(m, logprobs), in(m, old)
-	a, w, p := in(m, advantages), optionalIn(m, weights), in(m, role)
+	a, w, p := in(m, advantages), in(m, weights), in(m, role)
 	err := r.run(func() error {
-		return r.ws.Surrogate(m.ptr(g), m.ptr(res), m.ptr(l), m.ptr(o), m.ptr(a), m.ptr(w), m.ptr(p), len(role), scale, opt)
+		return r.ws.Surrogate(*g, *res, *l, *o, *a, *w, *p, len(role), scale, opt)
 	})
-	return resultOf(&r.results.surrogate, err)
+	return r.results.surrogate[0], err
 }
 
 // Whiten is that of *reweight.Workspace.
 func (r *Runner) Whiten(dst, x []float32, role []reweight.Role) error {
-	m := r.memory.begin()
+	m := r.begin()
 	d, v, p := out(m, dst), in(m, x), in(m, role)
-	return r.run(func() error { return r.ws.Whiten(m.ptr(d), m.ptr(v), m.ptr(p), len(role)) })
+	return r.run(func() error { return r.ws.Whiten(*d, *v, *p, len(role)) })
 }

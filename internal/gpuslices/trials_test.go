@@ -36,7 +36,7 @@ func compare(tr randomcalls.Trial, seed uint64, r *Runner, cpu *reweight.Workspa
 	}
 	result := uintptr(unsafe.Pointer(&r.results))
 	for _, a := range r.memory.args {
-		if !a.output || a.absent || address(a.bytes)-result < unsafe.Sizeof(r.results) {
+		if !a.output || address(a.bytes)-result < unsafe.Sizeof(r.results) {
 			continue
 		}
 		b := r.memory.staged(a)

@@ -11,42 +11,43 @@ import (
 // What package gpu has and package reweight has not, for package randomcalls: views of rows,
 // and a workspace with too few places for spans.
 
-// rowsOf names rows on the device.
-func rowsOf(v *randomcalls.View, m *memory, h, index handle, l reweight.Logits, gap int) gpu.Rows {
-	rows := gpu.Rows{Ptr: m.ptr(h), DType: l.DType(), Rows: l.Rows(), Vocab: l.Vocab, Stride: l.Vocab + gap}
+// rowsOf returns rows on the device.
+func rowsOf(v *randomcalls.View, p, index gpu.Ptr, l reweight.Logits, gap int) gpu.Rows {
+	of := rows(p, l)
+	of.Stride = l.Vocab + gap
 	if v.Index != nil {
-		rows.Index = &gpu.Index{Ptr: m.ptr(index), N: len(v.Index)}
+		of.Index = &gpu.Index{Ptr: index, N: len(v.Index)}
 	}
-	return rows
+	return of
 }
 
 // idsOf names the ids.
-func idsOf(v *randomcalls.View, m *memory, ids []int32) handle {
-	if !v.Wide || ids == nil {
-		return optionalIn(m, ids)
+func idsOf(v *randomcalls.View, m *memory, ids []int32) *gpu.Ptr {
+	if !v.Wide {
+		return in(m, ids)
 	}
 	return in(m, randomcalls.WideIDs(ids))
 }
 
 // TokenStatsOf calls TokenStats on a view of the rows.
 func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
-	m := r.memory.begin()
-	x, i, y := in(m, v.Spread(logits, v.Gap)), optionalIn(m, v.Index), idsOf(v, m, ids)
-	lse, h, l, q := optionalOut(m, dst.LSE), optionalOut(m, dst.Entropy), optionalOut(m, dst.Logprob), optionalOut(m, dst.LogSumSqProbs)
+	m := r.begin()
+	x, i, y := in(m, v.Spread(logits, v.Gap)), in(m, v.Index), idsOf(v, m, ids)
+	lse, h, l, q := out(m, dst.LSE), out(m, dst.Entropy), out(m, dst.Logprob), out(m, dst.LogSumSqProbs)
 	return r.run(func() error {
-		stats := gpu.Stats{LSE: m.ptr(lse), Entropy: m.ptr(h), Logprob: m.ptr(l), LogSumSqProbs: m.ptr(q)}
-		return r.ws.TokenStats(stats, rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, opt)
+		stats := gpu.Stats{LSE: *lse, Entropy: *h, Logprob: *l, LogSumSqProbs: *q}
+		return r.ws.TokenStats(stats, rowsOf(v, *x, *i, logits, v.Gap), gpu.IDs{Ptr: *y, Int64: v.Wide}, opt)
 	})
 }
 
 // RowGradientOf calls RowGradient on a view of the rows.
 func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
-	m := r.memory.begin()
+	m := r.begin()
 	to, from, gap := v.SpreadBoth(dst, logits)
-	d, x, i, y := out(m, to), in(m, from), optionalIn(m, v.Index), idsOf(v, m, ids)
+	d, x, i, y := out(m, to), in(m, from), in(m, v.Index), idsOf(v, m, ids)
 	arrays := m.gradientInput(of)
 	err := r.run(func() error {
-		return r.ws.RowGradient(rowsOf(v, m, d, i, dst, gap), rowsOf(v, m, x, i, logits, v.Gap), gpu.IDs{Ptr: m.ptr(y), Int64: v.Wide}, arrays(), opt)
+		return r.ws.RowGradient(rowsOf(v, *d, *i, dst, gap), rowsOf(v, *x, *i, logits, v.Gap), gpu.IDs{Ptr: *y, Int64: v.Wide}, arrays(), opt)
 	})
 	if err != nil {
 		return err
