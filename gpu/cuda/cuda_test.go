@@ -39,9 +39,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("Info: %+v, want %+v", d.Info(), want)
 	}
 	ws := must.Get(d.NewWorkspace(0, gpu.Size{Tokens: 1000, Trajectories: 10, Spans: 20}))
-	if err := errors.Join(ws.Close(), d.Close()); err != nil {
-		t.Error(err)
-	}
+	must.Do(errors.Join(ws.Close(), d.Close()))
 	f.clean()
 
 	f.fail("cuDevicePrimaryCtxRetain", 1, refused)
@@ -86,9 +84,7 @@ func TestLoads(t *testing.T) {
 			t.Errorf("step %d: %d modules are loaded, want %d", i, n, step.loaded)
 		}
 	}
-	if err := errors.Join(d.Free(p), ws.Close(), d.Close()); err != nil {
-		t.Error(err)
-	}
+	must.Do(errors.Join(d.Free(p), ws.Close(), d.Close()))
 	f.clean()
 }
 
@@ -127,9 +123,7 @@ func TestCapture(t *testing.T) {
 			}
 		}
 		f.capture(0)
-		if err := errors.Join(ws.Check(), ws.SpanMeans(p, p, p, 1, 10), d.Free(p), ws.Close(), d.Close()); err != nil {
-			t.Error(err)
-		}
+		must.Do(errors.Join(ws.Check(), ws.SpanMeans(p, p, p, 1, 10), d.Free(p), ws.Close(), d.Close()))
 		f.clean()
 	}
 }
@@ -206,9 +200,7 @@ func TestOldDriver(t *testing.T) {
 
 	f = newFalse(t)
 	f.version(11000)
-	if err := f.open(0).Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(f.open(0).Close())
 }
 
 // TestDevices: several devices, one of them too old, and numbers of none.
@@ -217,14 +209,11 @@ func TestDevices(t *testing.T) {
 	f.devices(3)
 	f.device(1, "False T4", 7, 5)
 	f.device(2, "False A100", 8, 0)
-	infos, err := Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	infos := must.Get(Devices())
 	if len(infos) != 3 || infos[0].Name != "False H100" || infos[1].Name != "False T4" || infos[1].Capability != [2]int{7, 5} || infos[2].Capability != [2]int{8, 0} {
 		t.Errorf("Devices: %+v", infos)
 	}
-	_, err = Open(1)
+	_, err := Open(1)
 	wantUnavailable(t, err, "device 1, False T4, has compute capability 7.5, want 8.0 or newer")
 	for _, ordinal := range [...]int{-1, 3, 1 << 40} {
 		_, err := Open(ordinal)
@@ -244,9 +233,7 @@ func TestDevices(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := errors.Join(a.Close(), b.Close()); err != nil {
-		t.Error(err)
-	}
+	must.Do(errors.Join(a.Close(), b.Close()))
 	f.clean()
 }
 
@@ -259,9 +246,7 @@ func TestModules(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "module first") || !strings.Contains(err.Error(), "CUDA_ERROR_INVALID_PTX (218)") || !strings.Contains(err.Error(), "line 7: no such instruction") {
 		t.Errorf("error %v", err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(c.Close())
 	f.clean()
 }
 
@@ -285,9 +270,7 @@ func TestFunction(t *testing.T) {
 	if _, _, err := c.Function("add", 128, 228<<10); !errors.As(err, &failed) || failed.Function != "cuFuncSetAttribute" {
 		t.Errorf("error %v", err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(c.Close())
 	f.clean()
 }
 
@@ -335,9 +318,7 @@ func TestLaunch(t *testing.T) {
 			t.Errorf("%s allocates %v times", name, allocs)
 		}
 	}
-	if err := errors.Join(c.Free(p), c.Close()); err != nil {
-		t.Error(err)
-	}
+	must.Do(errors.Join(c.Free(p), c.Close()))
 }
 
 // raceDetector tells whether this is built with the race detector, under which pools
@@ -382,18 +363,14 @@ func TestMemory(t *testing.T) {
 	if err := c.Download(got[:1], p, 3); err != nil || got[0] != 9 {
 		t.Errorf("got %d, error %v", got[0], err)
 	}
-	if err := c.Free(p); err != nil {
-		t.Error(err)
-	}
+	must.Do(c.Free(p))
 	if _, err := c.Alloc(0); err == nil {
 		t.Error("0 bytes are allocated")
 	}
 	if err := c.Free(p); err == nil {
 		t.Error("memory is freed twice")
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(c.Close())
 	if report := f.report(); strings.Count(report, "\n") != 1 || !strings.Contains(report, "given back twice") {
 		t.Errorf("the driver reports:\n%s", report)
 	}
@@ -412,9 +389,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	p := must.Get(c.Alloc(3 << 20))
-	if err := errors.Join(c.Free(p), c.Close()); err != nil {
-		t.Error(err)
-	}
+	must.Do(errors.Join(c.Free(p), c.Close()))
 	f.clean()
 }
 
@@ -428,9 +403,7 @@ func TestNotGuarded(t *testing.T) {
 			t.Errorf("%s: error %v", entry, err)
 		}
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(c.Close())
 	f.clean()
 }
 
@@ -447,17 +420,13 @@ func TestGuarded(t *testing.T) {
 	if hi-lo != 4<<20 {
 		t.Errorf("%d bytes", hi-lo)
 	}
-	if err := errors.Join(c.Upload(lo, make([]byte, hi-lo), 0), c.Fill(hi-1, 1, 1, 0), c.Synchronize(0)); err != nil {
-		t.Error(err)
-	}
+	must.Do(errors.Join(c.Upload(lo, make([]byte, hi-lo), 0), c.Fill(hi-1, 1, 1, 0), c.Synchronize(0)))
 	for _, p := range [...]driver.Ptr{lo - 1, hi} {
 		if err := c.Fill(p, 1, 1, 0); err == nil {
 			t.Errorf("%#x is memory", p)
 		}
 	}
-	if err := errors.Join(free(), c.Close()); err != nil {
-		t.Error(err)
-	}
+	must.Do(errors.Join(free(), c.Close()))
 	if report := f.report(); strings.Count(report, "\n") != 2 || strings.Count(report, "no device memory") != 2 {
 		t.Errorf("the driver reports:\n%s", report)
 	}
@@ -550,39 +519,25 @@ func TestThreads(t *testing.T) {
 			runtime.LockOSThread() // for good: the thread ends with the goroutine
 			foreign := uintptr(0xf0000 + i)
 			f.push(foreign)
-			own, err := open(0, testModules)
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			own := must.Get(open(0, testModules))
 			for range 20 {
-				p, err := own.Alloc(64)
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				p := must.Get(own.Alloc(64))
 				want, got := bytes.Repeat([]byte{byte(i)}, 64), make([]byte, 64)
 				if err := errors.Join(own.Upload(p, want, driver.Stream(i+1)), own.Download(got, p, driver.Stream(i+1)), own.Free(p)); err != nil || !bytes.Equal(got, want) {
 					t.Errorf("got %v, error %v", got, err)
 				}
 				turn.Lock()
-				if err := shared.Synchronize(0); err != nil {
-					t.Error(err)
-				}
+				must.Do(shared.Synchronize(0))
 				turn.Unlock()
 			}
-			if err := own.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Do(own.Close())
 			if now := f.pop(); now != foreign {
 				t.Errorf("the current context is %#x, was %#x", now, foreign)
 			}
 		})
 	}
 	threads.Wait()
-	if err := shared.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(shared.Close())
 	f.clean()
 }
 
@@ -593,19 +548,11 @@ func TestMoves(t *testing.T) {
 	var users sync.WaitGroup
 	for range 4 * runtime.GOMAXPROCS(0) {
 		users.Go(func() {
-			c, err := open(0, testModules)
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			c := must.Get(open(0, testModules))
 			for range 100 {
-				if err := c.Synchronize(0); err != nil {
-					t.Error(err)
-				}
+				must.Do(c.Synchronize(0))
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Do(c.Close())
 		})
 	}
 	users.Wait()
@@ -625,8 +572,6 @@ func BenchmarkLaunch(b *testing.B) {
 	for b.Loop() {
 		must.Do(c.Launch(fn, 1, 128, 0, unsafe.Pointer(params), unsafe.Sizeof(*params), 0))
 	}
-	if err := c.Close(); err != nil {
-		b.Error(err)
-	}
+	must.Do(c.Close())
 	f.clean()
 }

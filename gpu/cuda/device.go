@@ -168,9 +168,9 @@ func (c *context) module(kernel string) (module uintptr, err error) {
 	return module, nil
 }
 
-// enter keeps the goroutine on its thread and makes the context current there. After
-// it, leave must be called.
-func (c *context) enter() error {
+// do calls f on a thread on which the context is current, and then makes the one current
+// again that was so before. It returns f's error, or else what went wrong around f.
+func (c *context) do(f func() error) error {
 	if c.handle == 0 {
 		return errClosed
 	}
@@ -178,19 +178,11 @@ func (c *context) enter() error {
 		return c.lost
 	}
 	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := c.raw(cuCtxPushCurrent, c.handle); err != nil {
-		runtime.UnlockOSThread()
 		return err
 	}
-	return nil
-}
-
-// leave makes the context current again that was so before enter. It returns err, or
-// else what went wrong here.
-func (c *context) leave(err error) error {
-	popped := c.raw(cuCtxPopCurrent, uintptr(unsafe.Pointer(&c.popped)))
-	runtime.UnlockOSThread()
-	return cmp.Or(err, popped)
+	return cmp.Or(f(), c.raw(cuCtxPopCurrent, uintptr(unsafe.Pointer(&c.popped))))
 }
 
 // call calls an entry with any pointers.
@@ -247,82 +239,69 @@ func (c *context) Info() driver.Info { return c.info }
 // Function finds a kernel in its module. The occupancy counts registers, threads and
 // shared memory.
 func (c *context) Function(name string, threads, shared int) (f driver.Function, fit int, err error) {
-	if err := c.enter(); err != nil {
-		return 0, 0, err
-	}
-	f, fit, err = c.function(name, threads, shared)
-	return f, fit, c.leave(err)
-}
-
-func (c *context) function(name string, threads, shared int) (f driver.Function, fit int, err error) {
-	module, err := c.module(name)
-	if err != nil {
-		return 0, 0, err
-	}
-	symbol := append([]byte(name), 0)
-	if err := c.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f)), module, uintptr(unsafe.Pointer(unsafe.SliceData(symbol)))); err != nil {
-		return 0, 0, err
-	}
-	if shared > plainShared {
-		if err := c.call(cuFuncSetAttribute, uintptr(f), maxDynamicShared, uintptr(shared)); err != nil {
-			return 0, 0, err
-		}
-	}
 	var blocks int32
-	if err := c.call(cuOccupancyMaxActiveBlocksPerMultiprocessor, uintptr(unsafe.Pointer(&blocks)), uintptr(f), uintptr(threads), uintptr(shared)); err != nil {
-		return 0, 0, err
-	}
-	return f, int(blocks), nil
+	err = c.do(func() error {
+		module, err := c.module(name)
+		if err != nil {
+			return err
+		}
+		symbol := append([]byte(name), 0)
+		if err := c.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f)), module, uintptr(unsafe.Pointer(unsafe.SliceData(symbol)))); err != nil {
+			return err
+		}
+		if shared > plainShared {
+			if err := c.call(cuFuncSetAttribute, uintptr(f), maxDynamicShared, uintptr(shared)); err != nil {
+				return err
+			}
+		}
+		return c.call(cuOccupancyMaxActiveBlocksPerMultiprocessor, uintptr(unsafe.Pointer(&blocks)), uintptr(f), uintptr(threads), uintptr(shared))
+	})
+	return f, int(blocks), err
 }
 
 // Launch queues a kernel. The driver compares size with what the kernel takes and
 // copies the parameter before it returns.
 func (c *context) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
-	if err := c.enter(); err != nil {
+	return c.do(func() error {
+		c.bytes = size
+		c.launch = launchParams{launchParamBuffer, params, launchParamSize, &c.bytes, launchParamEnd}
+		err := c.raw(cuLaunchKernel, uintptr(f), uintptr(grid), 1, 1, uintptr(threads), 1, 1, uintptr(shared), uintptr(s), 0, uintptr(unsafe.Pointer(&c.launch)))
+		c.launch = launchParams{} // the caller's struct is not kept alive
 		return err
-	}
-	c.bytes = size
-	c.launch = launchParams{launchParamBuffer, params, launchParamSize, &c.bytes, launchParamEnd}
-	err := c.raw(cuLaunchKernel, uintptr(f), uintptr(grid), 1, 1, uintptr(threads), 1, 1, uintptr(shared), uintptr(s), 0, uintptr(unsafe.Pointer(&c.launch)))
-	c.launch = launchParams{} // the caller's struct is not kept alive
-	return c.leave(err)
+	})
 }
 
 // Fill queues that bytes get a value.
 func (c *context) Fill(p driver.Ptr, value byte, bytes int, s driver.Stream) error {
-	if err := c.enter(); err != nil {
-		return err
-	}
-	var err error
-	if bytes > 0 {
-		err = c.raw(cuMemsetD8Async, uintptr(p), uintptr(value), uintptr(bytes), uintptr(s))
-	}
-	return c.leave(err)
+	return c.do(func() error {
+		if bytes == 0 {
+			return nil
+		}
+		return c.raw(cuMemsetD8Async, uintptr(p), uintptr(value), uintptr(bytes), uintptr(s))
+	})
 }
 
 // Copy queues a copy.
 func (c *context) Copy(dst, src driver.Ptr, bytes int, s driver.Stream) error {
-	if err := c.enter(); err != nil {
-		return err
-	}
-	var err error
-	if bytes > 0 {
-		err = c.raw(cuMemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(bytes), uintptr(s))
-	}
-	return c.leave(err)
+	return c.do(func() error {
+		if bytes == 0 {
+			return nil
+		}
+		return c.raw(cuMemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(bytes), uintptr(s))
+	})
 }
 
 // Captured asks whether the stream is captured. The default stream cannot be, but the
 // driver refuses work on it while another stream is.
 func (c *context) Captured(s driver.Stream) (bool, error) {
-	if err := c.enter(); err != nil {
-		return false, err
-	}
-	err := c.raw(cuStreamIsCapturing, uintptr(s), uintptr(unsafe.Pointer(&c.status)))
-	if failed, is := err.(*CallError); is && failed.Code == captureImplicit {
-		return true, c.leave(nil)
-	}
-	return c.status != 0, c.leave(err)
+	err := c.do(func() error {
+		err := c.raw(cuStreamIsCapturing, uintptr(s), uintptr(unsafe.Pointer(&c.status)))
+		if failed, is := err.(*CallError); is && failed.Code == captureImplicit {
+			c.status, err = 1, nil
+		}
+		return err
+	})
+	return c.status != 0, err
 }
 
 // Alloc returns memory. The driver aligns it to 256 bytes at least.
@@ -330,12 +309,9 @@ func (c *context) Alloc(bytes int) (driver.Ptr, error) {
 	if bytes < 1 {
 		return 0, fmt.Errorf("cuda: %d bytes of memory are asked for", bytes)
 	}
-	if err := c.enter(); err != nil {
-		return 0, err
-	}
 	var p driver.Ptr
-	err := c.call(cuMemAlloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes))
-	if err = c.leave(err); err != nil && p != 0 {
+	err := c.do(func() error { return c.call(cuMemAlloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes)) })
+	if err != nil && p != 0 {
 		c.Free(p)
 		p = 0
 	}
@@ -344,50 +320,40 @@ func (c *context) Alloc(bytes int) (driver.Ptr, error) {
 
 // Free gives memory of Alloc back. The driver waits for all work on it.
 func (c *context) Free(p driver.Ptr) error {
-	if err := c.enter(); err != nil {
-		return err
-	}
-	return c.leave(c.call(cuMemFree, uintptr(p)))
+	return c.do(func() error { return c.call(cuMemFree, uintptr(p)) })
 }
 
 // Upload queues a copy to the device on the stream and waits for the stream.
 func (c *context) Upload(dst driver.Ptr, src []byte, s driver.Stream) error {
-	if err := c.enter(); err != nil {
-		return err
-	}
-	var err error
-	if len(src) > 0 {
-		err = c.call(cuMemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(unsafe.SliceData(src))), uintptr(len(src)), uintptr(s))
-	}
-	if err == nil {
-		err = c.raw(cuStreamSynchronize, uintptr(s))
-	}
-	runtime.KeepAlive(src) // the device reads it until the stream is done
-	return c.leave(err)
+	return c.do(func() error {
+		defer runtime.KeepAlive(src) // the device reads it until the stream is done
+		if len(src) > 0 {
+			err := c.call(cuMemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(unsafe.SliceData(src))), uintptr(len(src)), uintptr(s))
+			if err != nil {
+				return err
+			}
+		}
+		return c.raw(cuStreamSynchronize, uintptr(s))
+	})
 }
 
 // Download queues a copy from the device on the stream and waits for the stream.
 func (c *context) Download(dst []byte, src driver.Ptr, s driver.Stream) error {
-	if err := c.enter(); err != nil {
-		return err
-	}
-	var err error
-	if len(dst) > 0 {
-		err = c.call(cuMemcpyDtoHAsync, uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)), uintptr(s))
-	}
-	if err == nil {
-		err = c.raw(cuStreamSynchronize, uintptr(s))
-	}
-	runtime.KeepAlive(dst)
-	return c.leave(err)
+	return c.do(func() error {
+		defer runtime.KeepAlive(dst)
+		if len(dst) > 0 {
+			err := c.call(cuMemcpyDtoHAsync, uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)), uintptr(s))
+			if err != nil {
+				return err
+			}
+		}
+		return c.raw(cuStreamSynchronize, uintptr(s))
+	})
 }
 
 // Synchronize waits for the stream.
 func (c *context) Synchronize(s driver.Stream) error {
-	if err := c.enter(); err != nil {
-		return err
-	}
-	return c.leave(c.raw(cuStreamSynchronize, uintptr(s)))
+	return c.do(func() error { return c.raw(cuStreamSynchronize, uintptr(s)) })
 }
 
 // Close unloads the modules and releases the primary context, whatever fails of it, and
@@ -397,13 +363,12 @@ func (c *context) Close() error {
 	if c.handle == 0 {
 		return nil
 	}
-	err := c.enter()
-	if err == nil {
+	err := c.do(func() (err error) {
 		for _, module := range c.loaded {
 			err = cmp.Or(err, c.call(cuModuleUnload, module))
 		}
-		err = c.leave(err)
-	}
+		return err
+	})
 	c.handle = 0
 	return cmp.Or(err, c.call(cuDevicePrimaryCtxRelease, uintptr(c.device)))
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/seed621a2839/reweight/internal/must"
 )
 
 // refused is a code that the false driver orders, and that loses nothing.
@@ -174,9 +176,7 @@ func TestErrorTexts(t *testing.T) {
 		if !errors.As(err, &failed) || *failed != test.want {
 			t.Errorf("error %v, want %v", err, &test.want)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Do(c.Close())
 		f.clean()
 	}
 }

@@ -113,12 +113,7 @@ func (f *falseDriver) clean() {
 
 // open opens a device with the modules below, which the test closes.
 func (f *falseDriver) open(ordinal int) *context {
-	f.t.Helper()
-	c, err := open(ordinal, testModules)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return c
+	return must.Get(open(ordinal, testModules))
 }
 
 // testModules is what the false driver needs of PTX: a version and the kernels'

@@ -35,11 +35,12 @@ type accessDescriptor struct {
 // AllocGuarded is driver.Guarded's. It reserves addresses for the memory and for one
 // unit of the driver's on each side of it, and maps memory to those between.
 func (c *context) AllocGuarded(bytes int) (lo, hi driver.Ptr, free func() error, err error) {
-	if err := c.enter(); err != nil {
-		return 0, 0, nil, err
-	}
-	lo, hi, unmap, err := c.mapGuarded(uintptr(max(bytes, 1)))
-	if err = c.leave(err); err != nil {
+	var unmap func() error
+	err = c.do(func() (err error) {
+		lo, hi, unmap, err = c.mapGuarded(uintptr(max(bytes, 1)))
+		return err
+	})
+	if err != nil {
 		if unmap != nil {
 			unmap()
 		}
@@ -49,13 +50,7 @@ func (c *context) AllocGuarded(bytes int) (lo, hi driver.Ptr, free func() error,
 		}
 		return 0, 0, nil, err
 	}
-	free = func() error {
-		if err := c.enter(); err != nil {
-			return err
-		}
-		return c.leave(unmap())
-	}
-	return lo, hi, free, nil
+	return lo, hi, func() error { return c.do(unmap) }, nil
 }
 
 // mapGuarded maps the memory. unmap gives it back; it is nil if there is an error.

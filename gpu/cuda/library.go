@@ -12,96 +12,61 @@ import (
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
 )
 
-// An entry is a function of the driver's library.
+// An entry is a function of the driver's library: its place in symbols.
 type entry int
 
-const (
-	cuGetErrorName entry = iota
-	cuGetErrorString
-	cuDriverGetVersion
-	cuInit
+// symbols has the names that the library exports the entries under.
+var symbols []string
 
-	cuDeviceGetCount
-	cuDeviceGet
-	cuDeviceGetName
-	cuDeviceTotalMem
-	cuDeviceGetAttribute
-	cuDevicePrimaryCtxRetain
-	cuDevicePrimaryCtxRelease
-	cuCtxPushCurrent
-	cuCtxPopCurrent
-
-	cuModuleLoadDataEx
-	cuModuleUnload
-	cuModuleGetFunction
-	cuFuncSetAttribute
-	cuOccupancyMaxActiveBlocksPerMultiprocessor
-	cuLaunchKernel
-
-	cuMemAlloc
-	cuMemFree
-	cuMemcpyHtoDAsync
-	cuMemcpyDtoHAsync
-	cuMemcpyDtoDAsync
-	cuMemsetD8Async
-	cuStreamSynchronize
-	cuStreamIsCapturing
-
-	cuMemGetAllocationGranularity
-	cuMemAddressReserve
-	cuMemAddressFree
-	cuMemCreate
-	cuMemRelease
-	cuMemMap
-	cuMemUnmap
-	cuMemSetAccess
-
-	entries
-)
-
-// symbols has the names that the library exports the entries under. Where there are
-// versions of an entry, it is the one of CUDA 11.0; later drivers keep it.
-var symbols = [entries]string{
-	cuGetErrorName:     "cuGetErrorName",
-	cuGetErrorString:   "cuGetErrorString",
-	cuDriverGetVersion: "cuDriverGetVersion",
-	cuInit:             "cuInit",
-
-	cuDeviceGetCount:          "cuDeviceGetCount",
-	cuDeviceGet:               "cuDeviceGet",
-	cuDeviceGetName:           "cuDeviceGetName",
-	cuDeviceTotalMem:          "cuDeviceTotalMem_v2",
-	cuDeviceGetAttribute:      "cuDeviceGetAttribute",
-	cuDevicePrimaryCtxRetain:  "cuDevicePrimaryCtxRetain",
-	cuDevicePrimaryCtxRelease: "cuDevicePrimaryCtxRelease_v2",
-	cuCtxPushCurrent:          "cuCtxPushCurrent_v2",
-	cuCtxPopCurrent:           "cuCtxPopCurrent_v2",
-
-	cuModuleLoadDataEx:  "cuModuleLoadDataEx",
-	cuModuleUnload:      "cuModuleUnload",
-	cuModuleGetFunction: "cuModuleGetFunction",
-	cuFuncSetAttribute:  "cuFuncSetAttribute",
-	cuOccupancyMaxActiveBlocksPerMultiprocessor: "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-	cuLaunchKernel: "cuLaunchKernel",
-
-	cuMemAlloc:          "cuMemAlloc_v2",
-	cuMemFree:           "cuMemFree_v2",
-	cuMemcpyHtoDAsync:   "cuMemcpyHtoDAsync_v2",
-	cuMemcpyDtoHAsync:   "cuMemcpyDtoHAsync_v2",
-	cuMemcpyDtoDAsync:   "cuMemcpyDtoDAsync_v2",
-	cuMemsetD8Async:     "cuMemsetD8Async",
-	cuStreamSynchronize: "cuStreamSynchronize",
-	cuStreamIsCapturing: "cuStreamIsCapturing",
-
-	cuMemGetAllocationGranularity: "cuMemGetAllocationGranularity",
-	cuMemAddressReserve:           "cuMemAddressReserve",
-	cuMemAddressFree:              "cuMemAddressFree",
-	cuMemCreate:                   "cuMemCreate",
-	cuMemRelease:                  "cuMemRelease",
-	cuMemMap:                      "cuMemMap",
-	cuMemUnmap:                    "cuMemUnmap",
-	cuMemSetAccess:                "cuMemSetAccess",
+// exported returns the entry of that name, a new one.
+func exported(name string) entry {
+	symbols = append(symbols, name)
+	return entry(len(symbols) - 1)
 }
+
+// The entries. Where there are versions of one, it is that of CUDA 11.0; later drivers keep
+// it.
+var (
+	cuGetErrorName     = exported("cuGetErrorName")
+	cuGetErrorString   = exported("cuGetErrorString")
+	cuDriverGetVersion = exported("cuDriverGetVersion")
+	cuInit             = exported("cuInit")
+
+	cuDeviceGetCount          = exported("cuDeviceGetCount")
+	cuDeviceGet               = exported("cuDeviceGet")
+	cuDeviceGetName           = exported("cuDeviceGetName")
+	cuDeviceTotalMem          = exported("cuDeviceTotalMem_v2")
+	cuDeviceGetAttribute      = exported("cuDeviceGetAttribute")
+	cuDevicePrimaryCtxRetain  = exported("cuDevicePrimaryCtxRetain")
+	cuDevicePrimaryCtxRelease = exported("cuDevicePrimaryCtxRelease_v2")
+	cuCtxPushCurrent          = exported("cuCtxPushCurrent_v2")
+	cuCtxPopCurrent           = exported("cuCtxPopCurrent_v2")
+
+	cuModuleLoadDataEx                          = exported("cuModuleLoadDataEx")
+	cuModuleUnload                              = exported("cuModuleUnload")
+	cuModuleGetFunction                         = exported("cuModuleGetFunction")
+	cuFuncSetAttribute                          = exported("cuFuncSetAttribute")
+	cuOccupancyMaxActiveBlocksPerMultiprocessor = exported("cuOccupancyMaxActiveBlocksPerMultiprocessor")
+	cuLaunchKernel                              = exported("cuLaunchKernel")
+
+	cuMemAlloc          = exported("cuMemAlloc_v2")
+	cuMemFree           = exported("cuMemFree_v2")
+	cuMemcpyHtoDAsync   = exported("cuMemcpyHtoDAsync_v2")
+	cuMemcpyDtoHAsync   = exported("cuMemcpyDtoHAsync_v2")
+	cuMemcpyDtoDAsync   = exported("cuMemcpyDtoDAsync_v2")
+	cuMemsetD8Async     = exported("cuMemsetD8Async")
+	cuStreamSynchronize = exported("cuStreamSynchronize")
+	cuStreamIsCapturing = exported("cuStreamIsCapturing")
+
+	cuMemGetAllocationGranularity = exported("cuMemGetAllocationGranularity")
+	cuMemAddressReserve           = exported("cuMemAddressReserve")
+	cuMemAddressFree              = exported("cuMemAddressFree")
+	cuMemCreate                   = exported("cuMemCreate")
+	cuMemRelease                  = exported("cuMemRelease")
+	cuMemMap                      = exported("cuMemMap")
+	cuMemUnmap                    = exported("cuMemUnmap")
+	cuMemSetAccess                = exported("cuMemSetAccess")
+)
 
 // Codes that an entry returns.
 const (
@@ -125,9 +90,10 @@ const (
 
 // A library is the driver's library, initialised. One goroutine at a time uses it.
 type library struct {
-	address [entries]uintptr
+	address []uintptr   // of the entries
 	version int         // of CUDA: 12040 is 12.4
 	args    [11]uintptr // of a call; cuLaunchKernel has the most
+	text    *byte       // of an error, in the driver's memory
 }
 
 // openLibrary opens the library and readies it for use. It stays open for as long as
@@ -140,11 +106,11 @@ func openLibrary() (*library, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lib library
+	lib := library{address: make([]uintptr, len(symbols))}
 	var missing error
-	for e := range entries {
-		if lib.address[e], err = purego.Dlsym(handle, symbols[e]); err != nil && missing == nil {
-			missing = fmt.Errorf("cuda: the driver's library has no %s: %w", symbols[e], err)
+	for e, symbol := range symbols {
+		if lib.address[e], err = purego.Dlsym(handle, symbol); err != nil && missing == nil {
+			missing = fmt.Errorf("cuda: the driver's library has no %s: %w", symbol, err)
 		}
 	}
 	// An old driver lacks entries, but its age is the better answer.
@@ -186,7 +152,7 @@ func dlopen() (uintptr, error) {
 }
 
 func (l *library) init() error {
-	switch code := l.result(cuInit, 0); code {
+	switch code := l.raw(cuInit, 0); code {
 	case success:
 		return nil
 	case noDevice:
@@ -247,12 +213,8 @@ func (l *library) raw(e entry, args ...uintptr) int {
 	return int(int32(r))
 }
 
-// result is raw for any pointers: it has the compiler see to what they point to.
-//
-//go:uintptrescapes
-func (l *library) result(e entry, args ...uintptr) int { return l.raw(e, args...) }
-
-// call is result with the code turned into an error.
+// call is raw for any pointers, because the compiler sees to what they point to, with the
+// code turned into an error.
 //
 //go:uintptrescapes
 func (l *library) call(e entry, args ...uintptr) error {
@@ -264,11 +226,11 @@ func (l *library) call(e entry, args ...uintptr) error {
 
 func (l *library) callError(e entry, code int) *CallError {
 	describe := func(e entry, unknown string) string {
-		var s *byte // in the library
-		if l.result(e, uintptr(code), uintptr(unsafe.Pointer(&s))) != success || s == nil {
+		l.text = nil
+		if l.raw(e, uintptr(code), uintptr(unsafe.Pointer(&l.text))) != success || l.text == nil {
 			return unknown
 		}
-		return text(s)
+		return text(l.text)
 	}
 	return &CallError{symbols[e], code, describe(cuGetErrorName, "an error"), describe(cuGetErrorString, "the driver does not say what that is")}
 }
