@@ -13,7 +13,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -117,7 +116,7 @@ func headerText(t *testing.T, header string) string {
 		if !line.MatchString(after) {
 			t.Errorf("reweight.h has no REWEIGHT_DEFAULT_%s", d.name)
 		}
-		after = line.ReplaceAllString(after, "#define REWEIGHT_DEFAULT_"+d.name+" {"+defaultValues(d.c, d.options, enumerator)+"}")
+		after = line.ReplaceAllString(after, "#define REWEIGHT_DEFAULT_"+d.name+" {"+languageC.defaults(d.c, d.options)+"}")
 	}
 	const begin2, end2 = "/* generated schemes */\n", "/* end of generated schemes */\n"
 	between, rest, ok := strings.Cut(after, begin2)
@@ -218,8 +217,8 @@ func cName(s reflect.Type) string { return strings.TrimPrefix(s.Name(), "_Ctype_
 
 // fieldsOf returns the fields of a struct without the padding of cgo.
 func fieldsOf(s reflect.Type) (fields []reflect.StructField) {
-	for i := range s.NumField() {
-		if f := s.Field(i); f.Name != "_" || f.Type.Kind() != reflect.Array {
+	for f := range s.Fields() {
+		if f.Name != "_" || f.Type.Kind() != reflect.Array {
 			fields = append(fields, f)
 		}
 	}
@@ -231,20 +230,11 @@ func goField(s any, name string) reflect.Value {
 	return reflect.ValueOf(s).FieldByNameFunc(func(field string) bool { return native.Snake(field) == name })
 }
 
-// defaultValues returns the values of options in the order of C, with what named makes of a
-// name.
-func defaultValues(c reflect.Type, options any, named func(argument, name string) string) string {
+// defaults returns the values of options in the order of C.
+func (l language) defaults(c reflect.Type, options any) string {
 	var values []string
 	for _, f := range fieldsOf(c) {
-		v := goField(options, f.Name)
-		text := fmt.Sprint(v.Interface())
-		switch v.Kind() {
-		case reflect.Bool:
-			text = map[string]string{"true": "1", "false": "0"}[text]
-		case reflect.Uint8:
-			text = named(f.Name, text)
-		}
-		values = append(values, text)
+		values = append(values, l.value(f.Name, goField(options, f.Name)))
 	}
 	return strings.Join(values, ", ")
 }
@@ -323,20 +313,31 @@ func pythonClass(s reflect.Type) string {
 	})
 }
 
-// pythonStruct writes the class of a struct and, before it, those of the structs in it.
-func pythonStruct(out io.Writer, s reflect.Type, written map[reflect.Type]bool) {
+// pythonStruct writes the class of a struct and, before it, those of the structs in it. c is
+// its name in C, or "" for the parameters of a kernel.
+func pythonStruct(out io.Writer, s reflect.Type, c string, written map[reflect.Type]bool) {
 	if written[s] {
 		return
 	}
 	written[s] = true
 	var annotations, fields strings.Builder
 	for _, f := range fieldsOf(s) {
-		name := pythonName(native.Snake(f.Name))
+		name := python.name(f.Name)
 		kind, annotation := "c_"+f.Type.Kind().String(), "int"
 		switch f.Type.Kind() {
 		case reflect.Struct:
-			pythonStruct(out, f.Type, written)
+			inner := ""
+			if c != "" {
+				inner = cName(f.Type)
+			}
+			pythonStruct(out, f.Type, inner, written)
 			kind, annotation = pythonClass(f.Type), pythonClass(f.Type)
+		case reflect.Int:
+			kind = "c_int64"
+		case reflect.Bool, reflect.Uint8:
+			kind = "c_int32"
+		case reflect.Slice:
+			kind, annotation = "POINTER(c_double)", "Any"
 		case reflect.Float64:
 			kind, annotation = "c_double", "float"
 		case reflect.Float32:
@@ -349,11 +350,11 @@ func pythonStruct(out io.Writer, s reflect.Type, written map[reflect.Type]bool) 
 		fmt.Fprintf(&annotations, "    %s: %s\n", name, annotation)
 		fmt.Fprintf(&fields, "        (%q, %s),\n", name, kind)
 	}
-	if strings.HasPrefix(cName(s), "reweight_") {
-		fmt.Fprintf(out, "\n\nclass %s(Structure):\n    \"\"\"%s.\"\"\"\n\n%s    _fields_ = [\n%s    ]\n", pythonClass(s), cName(s), annotations.String(), fields.String())
-	} else {
-		fmt.Fprintf(out, "\n\nclass %s(Structure):\n    _fields_ = [\n%s    ]\n", pythonClass(s), fields.String())
+	doc := ""
+	if c != "" {
+		doc = fmt.Sprintf("    \"\"\"%s.\"\"\"\n\n%s", c, annotations.String())
 	}
+	fmt.Fprintf(out, "\n\nclass %s(Structure):\n%s    _fields_ = [\n%s    ]\n", pythonClass(s), doc, fields.String())
 }
 
 // pythonArguments returns the types of a function's arguments between the workspace and the
@@ -425,26 +426,21 @@ from typing import Any, Dict, List, Optional, Sequence
 
 	written := map[reflect.Type]bool{}
 	for _, s := range native.Structs() {
-		pythonStruct(&out, s, written)
+		pythonStruct(&out, s, cName(s), written)
 	}
 	for i := range native.Schemes {
 		if s := &native.Schemes[i]; s.Default != nil && s.Struct == "" {
-			pythonOptions(&out, s)
+			pythonStruct(&out, reflect.TypeOf(s.Default), "reweight_"+s.Options(), written)
 		}
 	}
 	out.WriteString("\n\n# The defaults.\n")
 	for _, d := range defaults {
-		values := defaultValues(d.c, d.options, func(argument, name string) string {
-			return strconv.Itoa(slices.Index(native.Names(problem.Argument{C: argument}), name))
-		})
-		fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", d.name, pythonClass(d.c), values)
+		fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", d.name, pythonClass(d.c), ofCtypes.defaults(d.c, d.options))
 	}
 	for i := range native.Schemes {
 		if s := &native.Schemes[i]; s.Default != nil && !s.None {
-			values := optionValues(s, func(argument, name string) string {
-				return strconv.Itoa(slices.Index(native.Names(problem.Argument{C: argument}), name))
-			}, "inf", "None")
-			fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", strings.ToUpper(s.C), optionsClass(native.SchemeOf(strings.TrimSuffix(s.Options(), "_options"))), strings.Join(values, ", "))
+			class := optionsClass(native.SchemeOf(strings.TrimSuffix(s.Options(), "_options")))
+			fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", strings.ToUpper(s.C), class, ofCtypes.values(s))
 		}
 	}
 	out.WriteString("\n# The types of the arguments of each function, between the workspace and the error.\nFUNCTIONS: Dict[str, List[Any]] = {\n")
@@ -464,7 +460,7 @@ from typing import Any, Dict, List, Optional, Sequence
 	for _, state := range []reflect.Type{reflect.TypeFor[rowState](), reflect.TypeFor[tokenState](), reflect.TypeFor[spanState]()} {
 		for i := range state.NumField() {
 			if params := state.Field(i).Type; strings.HasSuffix(params.Name(), "Params") && params != reflect.TypeFor[memoryParams]() {
-				pythonStruct(&out, params, written)
+				pythonStruct(&out, params, "", written)
 			}
 		}
 	}

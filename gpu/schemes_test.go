@@ -3,19 +3,20 @@ package gpu
 import (
 	"fmt"
 	"go/ast"
-	"go/doc"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"math"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/problem"
 	"github.com/seed621a2839/reweight/native"
 	"github.com/seed621a2839/reweight/scheme"
@@ -23,71 +24,78 @@ import (
 
 // goDocs has the texts of package reweight: of the methods of Workspace by their names, and
 // of the fields of structs by Struct.Field.
-func goDocs(t *testing.T) map[string]string {
-	fset := token.NewFileSet()
-	var files []*ast.File
-	names, err := filepath.Glob("../*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range append(names, "../native/schemes.go") {
+func goDocs() map[string]string {
+	docs := map[string]string{}
+	for _, name := range append(must.Get(filepath.Glob("../*.go")), "../native/schemes.go") {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		src, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := parser.ParseFile(fset, name, src, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Name.Name = "reweight"
-		files = append(files, f)
-	}
-	docs := map[string]string{}
-	for _, f := range files {
-		ast.Inspect(f, func(n ast.Node) bool {
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok {
-				return true
-			}
-			if s, ok := spec.Type.(*ast.StructType); ok {
+		ast.Inspect(must.Get(parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)), func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv != nil && types.ExprString(n.Recv.List[0].Type) == "*Workspace" {
+					docs[n.Name.Name] = n.Doc.Text()
+				}
+			case *ast.TypeSpec:
+				s, ok := n.Type.(*ast.StructType)
+				if !ok {
+					break
+				}
 				for _, field := range s.Fields.List {
 					for _, name := range field.Names {
-						docs[spec.Name.Name+"."+name.Name] = strings.TrimSpace(field.Comment.Text())
+						docs[n.Name.Name+"."+name.Name] = strings.TrimSpace(field.Comment.Text())
 					}
 				}
 			}
 			return true
 		})
 	}
-	p, err := doc.NewFromFiles(fset, files, "reweight", doc.PreserveAST)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, typ := range p.Types {
-		if typ.Name == "Workspace" {
-			for _, m := range typ.Methods {
-				docs[m.Name] = m.Doc
-			}
-		}
-	}
 	return docs
 }
 
-// A language has the names of Go in another way.
+// A language has the names and the values of Go in another way.
 type language struct {
 	name     func(field string) string // of an array or an option
 	constant func(argument, name string) string
 	batch    string // before an array that has the name of what is written
 	null     string // no array
+	infinity string
+	truth    map[bool]string
 }
 
 var (
-	languageC = language{native.Snake, enumerator, "batch->", "NULL"}
-	python    = language{func(field string) string { return pythonName(native.Snake(field)) }, func(_, name string) string { return strconv.Quote(name) }, "batch.", "None"}
+	languageC = language{native.Snake, enumerator, "batch->", "NULL", "__builtin_inf()", map[bool]string{false: "0", true: "1"}}
+	python    = language{func(field string) string { return pythonName(native.Snake(field)) }, func(_, name string) string { return strconv.Quote(name) },
+		"batch.", "None", "inf", map[bool]string{false: "False", true: "True"}}
+	// ofCtypes writes what Python hands to C.
+	ofCtypes = language{python.name, func(argument, name string) string {
+		return strconv.Itoa(slices.Index(native.Names(problem.Argument{C: argument}), name))
+	}, python.batch, python.null, python.infinity, languageC.truth}
 )
+
+// value returns the value of an option.
+func (l language) value(argument string, v reflect.Value) string {
+	switch {
+	case v.Kind() == reflect.Bool:
+		return l.truth[v.Bool()]
+	case v.Kind() == reflect.Uint8:
+		return l.constant(argument, fmt.Sprint(v.Interface()))
+	case v.Kind() == reflect.Slice:
+		return l.null
+	case v.Kind() == reflect.Float64 && math.IsInf(v.Float(), 1):
+		return l.infinity
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// values returns the default options of a scheme, in the order of the struct.
+func (l language) values(s *native.Scheme) string {
+	var values []string
+	for f, v := range reflect.ValueOf(s.Default).Fields() {
+		values = append(values, l.value(native.Snake(f.Name), v))
+	}
+	return strings.Join(values, ", ")
+}
 
 // schemeText returns what the scheme does, in the words of a language.
 func (l language) schemeText(t *testing.T, docs map[string]string, s *native.Scheme) string {
@@ -130,14 +138,14 @@ func wrap(text string, most int) string {
 // words replaces the names of Go that the text of a scheme has.
 func (l language) words(s *native.Scheme, text string) string {
 	names := map[string]string{"nil": l.null}
-	for f := range fields(reflect.TypeFor[reweight.Batch]()) {
+	for f := range reflect.TypeFor[reweight.Batch]().Fields() {
 		names[f.Name] = l.name(f.Name)
 		if native.Snake(f.Name) == s.Dst {
 			names[f.Name] = l.batch + l.name(f.Name)
 		}
 	}
 	if s.Default != nil {
-		for f := range fields(reflect.TypeOf(s.Default)) {
+		for f := range reflect.TypeOf(s.Default).Fields() {
 			names[f.Name] = l.name(f.Name)
 		}
 	}
@@ -158,31 +166,20 @@ func (l language) words(s *native.Scheme, text string) string {
 	})
 }
 
-// fields returns the fields of a struct.
-func fields(s reflect.Type) func(func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range s.NumField() {
-			if !yield(s.Field(i)) {
-				return
-			}
-		}
-	}
-}
-
 // ofC are the types of C for those of options.
 var ofC = map[reflect.Kind]string{reflect.Float64: "double", reflect.Int: "int64_t", reflect.Bool: "int32_t", reflect.Uint8: "int32_t", reflect.Slice: "const double *"}
 
 // headerSchemes returns what reweight.h has of native.Schemes.
 func headerSchemes(t *testing.T) string {
 	var out strings.Builder
-	docs := goDocs(t)
+	docs := goDocs()
 	enums := map[string]bool{"scope": true}
 	for i := range native.Schemes {
 		s := &native.Schemes[i]
 		fmt.Fprintf(&out, "/* ---- %s ---- */\n\n", s.Method)
 		if s.Default != nil && s.Struct == "" {
 			typ := reflect.TypeOf(s.Default)
-			for f := range fields(typ) {
+			for f := range typ.Fields() {
 				argument := native.Snake(f.Name)
 				if f.Type.Kind() != reflect.Uint8 || enums[argument] {
 					continue
@@ -195,7 +192,7 @@ func headerSchemes(t *testing.T) string {
 				fmt.Fprintf(&out, "} reweight_%s;\n\n", argument)
 			}
 			fmt.Fprintf(&out, "typedef struct reweight_%s {\n", s.Options())
-			for f := range fields(typ) {
+			for f := range typ.Fields() {
 				comment := languageC.words(s, docs[typ.Name()+"."+f.Name])
 				switch {
 				case f.Type.Kind() == reflect.Uint8 && comment == "":
@@ -211,7 +208,7 @@ func headerSchemes(t *testing.T) string {
 			fmt.Fprintf(&out, "} reweight_%s;\n\n", s.Options())
 		}
 		if s.Default != nil && !s.None {
-			fmt.Fprintf(&out, "#define REWEIGHT_DEFAULT_%s {%s}\n\n", strings.ToUpper(s.C), strings.Join(optionValues(s, enumerator, "__builtin_inf()", languageC.null), ", "))
+			fmt.Fprintf(&out, "#define REWEIGHT_DEFAULT_%s {%s}\n\n", strings.ToUpper(s.C), languageC.values(s))
 		}
 		text := regexp.MustCompile(`^\w+ sets `).ReplaceAllString(languageC.schemeText(t, docs, s), "Sets ")
 		text = "/* " + strings.ReplaceAll(wrap(text, 90), "\n", "\n * ") + " */\n"
@@ -228,46 +225,8 @@ func headerSchemes(t *testing.T) string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-// optionValues returns the default options of the scheme, in the order of the struct.
-func optionValues(s *native.Scheme, named func(argument, name string) string, infinity, null string) (values []string) {
-	v := reflect.ValueOf(s.Default)
-	for f := range fields(v.Type()) {
-		x := v.FieldByIndex(f.Index)
-		text := fmt.Sprint(x.Interface())
-		switch {
-		case f.Type.Kind() == reflect.Bool:
-			text = map[string]string{"true": "1", "false": "0"}[text]
-		case f.Type.Kind() == reflect.Uint8:
-			text = named(native.Snake(f.Name), text)
-		case f.Type.Kind() == reflect.Float64 && math.IsInf(x.Float(), 1):
-			text = infinity
-		case f.Type.Kind() == reflect.Slice:
-			text = null
-		}
-		values = append(values, text)
-	}
-	return values
-}
-
 // optionsClass returns the name of the options in Python: GTPOOptions.
 func optionsClass(s *native.Scheme) string { return reflect.TypeOf(s.Default).Name() }
-
-// pythonOptions writes the class of the options of a scheme.
-func pythonOptions(out *strings.Builder, s *native.Scheme) {
-	var annotations, list strings.Builder
-	for f := range fields(reflect.TypeOf(s.Default)) {
-		kind, annotation := map[string]string{"double": "c_double", "int64_t": "c_int64", "int32_t": "c_int32", "const double *": "POINTER(c_double)"}[ofC[f.Type.Kind()]], "int"
-		switch f.Type.Kind() {
-		case reflect.Float64:
-			annotation = "float"
-		case reflect.Slice:
-			annotation = "Any"
-		}
-		fmt.Fprintf(&annotations, "    %s: %s\n", python.name(f.Name), annotation)
-		fmt.Fprintf(&list, "        (%q, %s),\n", python.name(f.Name), kind)
-	}
-	fmt.Fprintf(out, "\n\nclass %s(Structure):\n    \"\"\"reweight_%s.\"\"\"\n\n%s    _fields_ = [\n%s    ]\n", optionsClass(s), s.Options(), annotations.String(), list.String())
-}
 
 // pythonCatalogue returns the module of Python with a function for each of native.Schemes and
 // the entries of the catalogue.
@@ -287,7 +246,7 @@ from ._schemes import of_parts, run_scheme
 from .batch import Batch
 
 `)
-	docs := goDocs(t)
+	docs := goDocs()
 	for i := range native.Schemes {
 		pythonFunction(t, &out, docs, &native.Schemes[i])
 	}
@@ -343,12 +302,11 @@ ENTRIES = (
 			defaults = `"divide_by_std": False`
 		case e.Part(&options) != nil:
 			var values []string
-			v := reflect.ValueOf(e.Part(&options)).Elem()
-			for f := range fields(v.Type()) {
-				if e.Kind == scheme.Loss && v.FieldByIndex(f.Index).IsZero() && f.Name != "Policy" && f.Name != "Aggregation" {
+			for f, v := range reflect.ValueOf(e.Part(&options)).Elem().Fields() {
+				if e.Kind == scheme.Loss && v.IsZero() && f.Name != "Policy" && f.Name != "Aggregation" {
 					continue // of another policy
 				}
-				values = append(values, fmt.Sprintf("%q: %s", python.name(f.Name), pythonValue(v.FieldByIndex(f.Index))))
+				values = append(values, fmt.Sprintf("%q: %s", python.name(f.Name), python.value("", v)))
 			}
 			defaults = strings.Join(values, ", ")
 		}
@@ -371,37 +329,18 @@ func tuple(of []string) string {
 	return "(" + quoted(of) + ")"
 }
 
-// pythonValue returns the value of an option in Python.
-func pythonValue(v reflect.Value) string {
-	text := fmt.Sprint(v.Interface())
-	switch {
-	case v.Kind() == reflect.Bool:
-		return strings.ToUpper(text[:1]) + text[1:]
-	case v.Kind() == reflect.Uint8:
-		return strconv.Quote(text)
-	case v.Kind() == reflect.Slice:
-		return "None"
-	case v.Kind() == reflect.Float64 && math.IsInf(v.Float(), 1):
-		return "inf"
-	}
-	return text
-}
-
 // pythonFunction writes the function of a scheme.
 func pythonFunction(t *testing.T, out *strings.Builder, docs map[string]string, s *native.Scheme) {
-	e, err := scheme.Find(s.Entry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(scheme.Find(s.Entry))
 	fmt.Fprintf(out, "\ndef %s(\n    batch: Batch,\n    *,\n", s.C)
 	var explained, values []string
 	reads := tuple(strings.Split(strings.ReplaceAll(strings.Join(e.Reads, " "), "token_rewards|rewards", "token_rewards"), " "))
 	if s.Default != nil {
-		v := reflect.ValueOf(s.Default)
-		for f := range fields(v.Type()) {
+		typ := reflect.TypeOf(s.Default)
+		for f, v := range reflect.ValueOf(s.Default).Fields() {
 			name, kind := python.name(f.Name), native.Snake(f.Name)
 			annotation, value := "float", fmt.Sprintf("number(%q, %s)", name, name)
-			comment := python.words(s, docs[v.Type().Name()+"."+f.Name])
+			comment := python.words(s, docs[typ.Name()+"."+f.Name])
 			switch f.Type.Kind() {
 			case reflect.Int:
 				annotation, value = "int", fmt.Sprintf("integer(%q, %s, 64)", name, name)
@@ -423,7 +362,7 @@ func pythonFunction(t *testing.T, out *strings.Builder, docs map[string]string, 
 					reads = strings.Replace(reads, "\"group_ids\", ", "", 1) + " + ((\"group_ids\",) if scope == \"group\" else ())"
 				}
 			}
-			preset := " = " + pythonValue(v.FieldByIndex(f.Index))
+			preset := " = " + python.value("", v)
 			if s.None {
 				preset = ""
 			}
