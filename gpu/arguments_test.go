@@ -40,6 +40,22 @@ func (m *machine) wantNaN(what string, p *placed, nan func(i int) bool) {
 	}
 }
 
+// A wrongCall has the error of a call, and its text without "reweight: ".
+type wrongCall struct {
+	err  error
+	want string
+}
+
+func wantErrors(t *testing.T, calls []wrongCall) {
+	t.Helper()
+	for _, c := range calls {
+		var input *reweight.InputError
+		if !errors.As(c.err, &input) || input.Error() != "reweight: "+c.want {
+			t.Errorf("%v, want %s", c.err, c.want)
+		}
+	}
+}
+
 // TestArguments: what the host can see is an error of the call, and nothing is queued.
 func TestArguments(t *testing.T) {
 	ws := newMachine(t).workspace(gpu.Size{Tokens: 10, Trajectories: 3, Spans: 5})
@@ -63,10 +79,7 @@ func TestArguments(t *testing.T) {
 	loss := reweight.DefaultLoss
 	byTrajectory, noClip := loss, loss
 	byTrajectory.Aggregation, noClip.ClipLow = reweight.SeqMeanTokenSum, 2
-	for _, c := range []struct {
-		err  error
-		want string
-	}{
+	wantErrors(t, []wrongCall{
 		{ws.Multiply(p, p, p, -1), "n is -1, want at least 0"},
 		{ws.Multiply(p, p+2, p, 1), "a is 0x100002, want a multiple of 4, the size of its elements"},
 		{ws.MaskedMoments(0, p, p, 1, 0, 0), "result is 0, want an address in device memory"},
@@ -123,12 +136,7 @@ func TestArguments(t *testing.T) {
 		{ws.GAE(0, p, p, good, reweight.DefaultGAE), "advantages is 0, want an address in device memory"},
 		{ws.GAE(p, p, 0, good, reweight.DefaultGAE), "rewards is 0, want an address in device memory"},
 		{aem(func(b *gpu.Batch) { b.Tokens = -1 }), "Tokens is -1, want 0 to 10, for which the workspace was made"},
-	} {
-		var input *reweight.InputError
-		if !errors.As(c.err, &input) || input.Error() != "reweight: "+c.want {
-			t.Errorf("%v, want %s", c.err, c.want)
-		}
-	}
+	})
 	if err := ws.Check(); err != nil {
 		t.Errorf("the device says %v", err)
 	}
@@ -140,21 +148,15 @@ func TestOtherPolicies(t *testing.T) {
 	ws := m.workspace(gpu.Size{Tokens: 10, Trajectories: 1})
 	const p gpu.Ptr = 1 << 20
 	d := &gpu.Batch{Tokens: 10, Trajectories: 1, Role: p, SeqOffsets: p, Logprobs: p, OldLogprobs: p, Advantages: p}
-	want := func(what string, err error, text string) {
-		t.Helper()
-		if err == nil || err.Error() != text {
-			t.Errorf("%s: error %v, want %s", what, err, text)
-		}
-	}
+	var calls []wrongCall
 	for policy := reweight.PolicyPPO + 1; policy <= reweight.PolicyVESPO+1; policy++ {
 		opt := reweight.LossOptions{Policy: policy}
-		text := "reweight: Policy is " + policy.String() + ", want ppo: the GPU has no other loss yet"
-		want("Loss", ws.Loss(p, p, 0, d, opt), text)
-		want("Surrogate", ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, opt), text)
+		want := "Policy is " + policy.String() + ", want ppo: the GPU has no other loss yet"
+		calls = append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), want}, wrongCall{ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, opt), want})
 	}
 	opt := reweight.DefaultLoss
 	opt.KLCoef = 0.001
-	want("Loss", ws.Loss(p, p, 0, d, opt), "reweight: KLCoef is 0.001, want 0: the GPU adds no divergence to the loss yet")
+	wantErrors(t, append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), "KLCoef is 0.001, want 0: the GPU adds no divergence to the loss yet"}))
 	m.must(ws.Check())
 }
 

@@ -3,7 +3,6 @@ package gpu_test
 import (
 	"bytes"
 	"encoding/binary"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -12,11 +11,10 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/randomcalls"
 	"github.com/seed621a2839/reweight/internal/raw"
 	"github.com/seed621a2839/reweight/internal/testgpu"
 )
-
-var moreRows = flag.Int("rows", 800, "rows that each of the random tests draws")
 
 // temperatures are some for which log2(e) / tau is rounded up, down and not at all, and
 // some that are beyond what log2 units serve.
@@ -29,9 +27,6 @@ type machine struct {
 	ws     *gpu.Workspace
 	cpu    reweight.Workspace
 	placed []*placed // of the case at hand
-	tight  bool      // arrays end where their allocation ends: what is read behind one is an error
-	rows   int       // compared so far
-	bits   int       // elements compared so far
 }
 
 // newMachine returns a device with a workspace. On the interpreter it has room for few
@@ -42,12 +37,8 @@ func newMachine(t *testing.T) *machine {
 	ws := must.Get(dev.NewWorkspace(0, gpu.Size{}))
 	m := &machine{T: t, dev: dev, ws: ws, cpu: reweight.Workspace{ISA: reweight.Portable, Workers: 1}}
 	t.Cleanup(func() {
-		t.Logf("%d rows, %d results", m.rows, m.bits)
-		if t.Failed() {
-			return
-		}
-		if err := ws.Close(); err != nil {
-			t.Error(err)
+		if !t.Failed() {
+			m.must(ws.Close())
 		}
 	})
 	return m
@@ -79,11 +70,7 @@ const (
 // place puts an array so many bytes past a multiple of 256.
 func (m *machine) place(x []byte, past int) *placed {
 	m.Helper()
-	behind := margin
-	if m.tight {
-		behind = 0
-	}
-	p := &placed{image: bytes.Repeat([]byte{filling}, margin+past+len(x)+behind), at: margin + past, n: len(x)}
+	p := &placed{image: bytes.Repeat([]byte{filling}, margin+past+len(x)+margin), at: margin + past, n: len(x)}
 	copy(p.image[p.at:], x)
 	var err error
 	p.memory, err = m.dev.Alloc(len(p.image))
@@ -253,27 +240,10 @@ func logitsOf(d reweight.DType, vocab int, x []float32) reweight.Logits {
 		case reweight.DTypeBF16:
 			l.BF16[i] = reweight.ToBF16(v)
 		default:
-			l.F16[i] = toF16(v)
+			l.F16[i] = randomcalls.ToF16(v)
 		}
 	}
 	return l
-}
-
-// toF16 truncates to half precision.
-func toF16(f float32) reweight.F16 {
-	b := math.Float32bits(f)
-	sign, exp, frac := uint16(b>>16&0x8000), int(b>>23&0xff)-112, uint16(b>>13&0x3ff)
-	switch {
-	case f != f:
-		return reweight.F16(sign | 0x7e00)
-	case exp >= 31:
-		return reweight.F16(sign | 0x7c00)
-	case exp <= -10:
-		return reweight.F16(sign)
-	case exp <= 0: // subnormal
-		return reweight.F16(sign | uint16((uint32(frac)|0x400)>>(1-exp)))
-	}
-	return reweight.F16(sign | uint16(exp)<<10 | frac)
 }
 
 // same reports whether two numbers have the same bits, every NaN counting as one.
@@ -451,15 +421,6 @@ func anyCase(l reweight.Logits, within string, r *rand.Rand) *rowCase {
 		c.index = r.Perm(l.Rows())[:r.IntN(l.Rows()+1)]
 	}
 	return c
-}
-
-// anyVocab returns a vocabulary: half of them are near a multiple of a block.
-func anyVocab(most int, r *rand.Rand) int {
-	v := 1 + r.IntN(most)
-	if r.IntN(2) == 0 {
-		v = max(1, (v+blockSize-1)/blockSize*blockSize+r.IntN(35)-17)
-	}
-	return v
 }
 
 // teamVocab returns a vocabulary whose rows take a team one round or several: the last one has

@@ -1,7 +1,6 @@
 package gpu_test
 
 import (
-	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -30,66 +29,61 @@ func TestRowErrors(t *testing.T) {
 	tau := func(x float64) error {
 		return m.ws.TokenStats(all, good, ids, reweight.TokenStatsOptions{Temperature: x})
 	}
-	for want, err := range map[string]error{
-		"logits has rows of 0 logits, want at least 1":                                                                                   stats(rows(func(r *gpu.Rows) { r.Vocab = 0 })),
-		"logits has rows of -3 logits, want at least 1":                                                                                  stats(rows(func(r *gpu.Rows) { r.Vocab = -3 })),
-		"logits has rows of 2147483648 logits, want at most 2147483647":                                                                  stats(rows(func(r *gpu.Rows) { r.Vocab = math.MaxInt32; r.Vocab++ })),
-		"logits.DType is 3, want f32, bf16 or f16":                                                                                       stats(rows(func(r *gpu.Rows) { r.DType = 3 })),
-		"logits.Rows is -1, want at least 0":                                                                                             stats(rows(func(r *gpu.Rows) { r.Rows = -1 })),
-		"logits.Stride is 9, want at least 10, the logits of a row":                                                                      stats(rows(func(r *gpu.Rows) { r.Stride = 9 })),
-		"logits.Stride is -10, want at least 10, the logits of a row":                                                                    stats(rows(func(r *gpu.Rows) { r.Stride = -10 })),
-		"logits has 3 rows, each 4611686018427387904 logits after the one before: their addresses have more than 64 bits":                stats(rows(func(r *gpu.Rows) { r.Rows, r.Stride = 3, math.MaxInt/2+1 })),
-		"logits has 9223372036854775807 rows, each 10 logits after the one before: their addresses have more than 64 bits":               stats(rows(func(r *gpu.Rows) { r.Rows, r.Index = math.MaxInt, &gpu.Index{Ptr: p, N: 1} })),
-		"logits is 0, want an address in device memory":                                                                                  stats(rows(func(r *gpu.Rows) { r.Ptr = 0 })),
-		"logits is 0x10000000001, want a multiple of 2, the size of its elements":                                                        stats(rows(func(r *gpu.Rows) { r.Ptr++ })),
-		"logits.Sequence is -1, want at least 0":                                                                                         stats(rows(func(r *gpu.Rows) { r.Sequence = -1 })),
-		"logits.Sequence is 0, want at least 1":                                                                                          stats(rows(func(r *gpu.Rows) { r.SequenceStride = 30 })),
-		"logits.Sequence is 0, want at least 1 ":                                                                                         m.ws.TokenStats(all, good, gpu.IDs{Ptr: p, SequenceStride: 3}, reweight.DefaultTokenStats),
-		"logits.SequenceStride is -30, want at least 0":                                                                                  stats(rows(func(r *gpu.Rows) { r.Sequence, r.SequenceStride = 2, -30 })),
-		"logits.SequenceStride has 4 rows, each 4611686018427387904 logits after the one before: their addresses have more than 64 bits": stats(rows(func(r *gpu.Rows) { r.Sequence, r.SequenceStride = 2, math.MaxInt/2+1 })),
-		"ids.SequenceStride is -3, want at least 0":                                                                                      m.ws.TokenStats(all, good, gpu.IDs{Ptr: p, SequenceStride: -3}, reweight.DefaultTokenStats),
-		"dst.SequenceStride is 40, want 30 like that of the logits, which have the same address":                                         gradient(rows(func(r *gpu.Rows) { r.SequenceStride = 40 }), rows(func(r *gpu.Rows) { r.Sequence, r.SequenceStride = 2, 30 })),
-		"logits.Index has 5 elements, want 0 to 4, the rows in memory":                                                                   stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{Ptr: p, N: 5} })),
-		"logits.Index has -1 elements, want 0 to 4, the rows in memory":                                                                  stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{Ptr: p, N: -1} })),
-		"logits.Index is 0, want an address in device memory":                                                                            stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{N: 1} })),
-		"logits.Index is 0x10000000004, want a multiple of 8, the size of its elements":                                                  stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{Ptr: p + 4, N: 1} })),
-		"Temperature is 0, want a positive, finite number":                                                                               tau(0),
-		"Temperature is -1, want a positive, finite number":                                                                              tau(-1),
-		"Temperature is NaN, want a positive, finite number":                                                                             tau(math.NaN()),
-		"Temperature is +Inf, want a positive, finite number":                                                                            tau(math.Inf(1)),
+	wantErrors(t, []wrongCall{
+		{stats(rows(func(r *gpu.Rows) { r.Vocab = 0 })), "logits has rows of 0 logits, want at least 1"},
+		{stats(rows(func(r *gpu.Rows) { r.Vocab = -3 })), "logits has rows of -3 logits, want at least 1"},
+		{stats(rows(func(r *gpu.Rows) { r.Vocab = math.MaxInt32; r.Vocab++ })), "logits has rows of 2147483648 logits, want at most 2147483647"},
+		{stats(rows(func(r *gpu.Rows) { r.DType = 3 })), "logits.DType is 3, want f32, bf16 or f16"},
+		{stats(rows(func(r *gpu.Rows) { r.Rows = -1 })), "logits.Rows is -1, want at least 0"},
+		{stats(rows(func(r *gpu.Rows) { r.Stride = 9 })), "logits.Stride is 9, want at least 10, the logits of a row"},
+		{stats(rows(func(r *gpu.Rows) { r.Stride = -10 })), "logits.Stride is -10, want at least 10, the logits of a row"},
+		{stats(rows(func(r *gpu.Rows) { r.Rows, r.Stride = 3, math.MaxInt/2+1 })), "logits has 3 rows, each 4611686018427387904 logits after the one before: their addresses have more than 64 bits"},
+		{stats(rows(func(r *gpu.Rows) { r.Rows, r.Index = math.MaxInt, &gpu.Index{Ptr: p, N: 1} })), "logits has 9223372036854775807 rows, each 10 logits after the one before: their addresses have more than 64 bits"},
+		{stats(rows(func(r *gpu.Rows) { r.Ptr = 0 })), "logits is 0, want an address in device memory"},
+		{stats(rows(func(r *gpu.Rows) { r.Ptr++ })), "logits is 0x10000000001, want a multiple of 2, the size of its elements"},
+		{stats(rows(func(r *gpu.Rows) { r.Sequence = -1 })), "logits.Sequence is -1, want at least 0"},
+		{stats(rows(func(r *gpu.Rows) { r.SequenceStride = 30 })), "logits.Sequence is 0, want at least 1"},
+		{m.ws.TokenStats(all, good, gpu.IDs{Ptr: p, SequenceStride: 3}, reweight.DefaultTokenStats), "logits.Sequence is 0, want at least 1"},
+		{stats(rows(func(r *gpu.Rows) { r.Sequence, r.SequenceStride = 2, -30 })), "logits.SequenceStride is -30, want at least 0"},
+		{stats(rows(func(r *gpu.Rows) { r.Sequence, r.SequenceStride = 2, math.MaxInt/2+1 })), "logits.SequenceStride has 4 rows, each 4611686018427387904 logits after the one before: their addresses have more than 64 bits"},
+		{m.ws.TokenStats(all, good, gpu.IDs{Ptr: p, SequenceStride: -3}, reweight.DefaultTokenStats), "ids.SequenceStride is -3, want at least 0"},
+		{gradient(rows(func(r *gpu.Rows) { r.SequenceStride = 40 }), rows(func(r *gpu.Rows) { r.Sequence, r.SequenceStride = 2, 30 })), "dst.SequenceStride is 40, want 30 like that of the logits, which have the same address"},
+		{stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{Ptr: p, N: 5} })), "logits.Index has 5 elements, want 0 to 4, the rows in memory"},
+		{stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{Ptr: p, N: -1} })), "logits.Index has -1 elements, want 0 to 4, the rows in memory"},
+		{stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{N: 1} })), "logits.Index is 0, want an address in device memory"},
+		{stats(rows(func(r *gpu.Rows) { r.Index = &gpu.Index{Ptr: p + 4, N: 1} })), "logits.Index is 0x10000000004, want a multiple of 8, the size of its elements"},
+		{tau(0), "Temperature is 0, want a positive, finite number"},
+		{tau(-1), "Temperature is -1, want a positive, finite number"},
+		{tau(math.NaN()), "Temperature is NaN, want a positive, finite number"},
+		{tau(math.Inf(1)), "Temperature is +Inf, want a positive, finite number"},
 
-		"dst has no output: LSE, Entropy, Logprob and LogSumSqProbs are all 0":     m.ws.TokenStats(gpu.Stats{}, good, ids, reweight.DefaultTokenStats),
-		"dst.LSE is 0x10000000002, want a multiple of 4, the size of its elements": m.ws.TokenStats(gpu.Stats{LSE: p + 2}, good, ids, reweight.DefaultTokenStats),
-		"ids is 0, want an address in device memory":                               m.ws.TokenStats(all, good, gpu.IDs{}, reweight.DefaultTokenStats),
-		"ids is 0x10000000004, want a multiple of 8, the size of its elements":     m.ws.TokenStats(all, good, gpu.IDs{Ptr: p + 4, Int64: true}, reweight.DefaultTokenStats),
+		{m.ws.TokenStats(gpu.Stats{}, good, ids, reweight.DefaultTokenStats), "dst has no output: LSE, Entropy, Logprob and LogSumSqProbs are all 0"},
+		{m.ws.TokenStats(gpu.Stats{LSE: p + 2}, good, ids, reweight.DefaultTokenStats), "dst.LSE is 0x10000000002, want a multiple of 4, the size of its elements"},
+		{m.ws.TokenStats(all, good, gpu.IDs{}, reweight.DefaultTokenStats), "ids is 0, want an address in device memory"},
+		{m.ws.TokenStats(all, good, gpu.IDs{Ptr: p + 4, Int64: true}, reweight.DefaultTokenStats), "ids is 0x10000000004, want a multiple of 8, the size of its elements"},
 
-		"dst has 3 rows of 10 logits, want 4 rows":                                                                     gradient(rows(func(r *gpu.Rows) { r.Rows = 3 }), good),
-		"dst has rows of 9 logits, want 10 like the logits":                                                            gradient(rows(func(r *gpu.Rows) { r.Vocab = 9 }), good),
-		"dst is f32, want bf16 like the logits":                                                                        gradient(rows(func(r *gpu.Rows) { r.DType = 0 }), good),
-		"dst is f16, want bf16 like the logits":                                                                        gradient(rows(func(r *gpu.Rows) { r.DType = 2 }), good),
-		"logits is float16, want float32 or bfloat16":                                                                  gradient(good, rows(func(r *gpu.Rows) { r.DType = 2 })),
-		"dst.Stride is 11, want 10 like that of the logits, which have the same address":                               gradient(rows(func(r *gpu.Rows) { r.Stride = 11 }), good),
-		"dst.Stride is 5, want at least 10, the logits of a row":                                                       gradient(rows(func(r *gpu.Rows) { r.Stride = 5 }), good),
-		"dst has 4 rows, each 4611686018427387904 logits after the one before: their addresses have more than 64 bits": gradient(rows(func(r *gpu.Rows) { r.Stride = math.MaxInt/2 + 1 }), good),
-		"dst is 0, want an address in device memory":                                                                   gradient(rows(func(r *gpu.Rows) { r.Ptr = 0 }), good),
-		"EntropyBonus is +Inf, want a finite number":                                                                   m.ws.RowGradient(good, good, ids, given, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(1)}),
-		"Temperature is 0, want a positive, finite number ":                                                            m.ws.RowGradient(good, good, ids, given, reweight.RowGradientOptions{}),
-		"Logprobs is 0, want an address in device memory":                                                              m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Entropy: p, Grad: p}, reweight.DefaultRowGradient),
-		"Grad is 0, want an address in device memory":                                                                  m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p}, reweight.DefaultRowGradient),
-		"Entropy is 0, want an address in device memory":                                                               m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p, Grad: p}, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1}),
-		"ids is 0, want an address in device memory ":                                                                  m.ws.RowGradient(good, good, gpu.IDs{}, given, reweight.DefaultRowGradient),
-		"Grad is 0x10000000001, want a multiple of 4, the size of its elements":                                        m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p, Grad: p + 1}, reweight.DefaultRowGradient),
-		"LSE is 0x10000000002, want a multiple of 4, the size of its elements":                                         m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p, Grad: p, LSE: p + 2}, reweight.DefaultRowGradient),
-		"src is 0x10000000008, want a multiple of 16, the size of its elements":                                        m.ws.ReadMemory(p+8, 16),
-		"dst is 0x10000000008, want a multiple of 16, the size of its elements":                                        m.ws.CopyMemory(p+8, p, 16),
-		"bytes is 24, want a multiple of 16":                                                                           m.ws.CopyMemory(p, p+64, 24),
-		"bytes is -16, want a multiple of 16":                                                                          m.ws.ReadMemory(p, -16),
-	} {
-		var wrong *reweight.InputError
-		if want = "reweight: " + trimmed(want); !errors.As(err, &wrong) || err.Error() != want {
-			t.Errorf("got  %v\nwant %s", err, want)
-		}
-	}
+		{gradient(rows(func(r *gpu.Rows) { r.Rows = 3 }), good), "dst has 3 rows of 10 logits, want 4 rows"},
+		{gradient(rows(func(r *gpu.Rows) { r.Vocab = 9 }), good), "dst has rows of 9 logits, want 10 like the logits"},
+		{gradient(rows(func(r *gpu.Rows) { r.DType = 0 }), good), "dst is f32, want bf16 like the logits"},
+		{gradient(rows(func(r *gpu.Rows) { r.DType = 2 }), good), "dst is f16, want bf16 like the logits"},
+		{gradient(good, rows(func(r *gpu.Rows) { r.DType = 2 })), "logits is float16, want float32 or bfloat16"},
+		{gradient(rows(func(r *gpu.Rows) { r.Stride = 11 }), good), "dst.Stride is 11, want 10 like that of the logits, which have the same address"},
+		{gradient(rows(func(r *gpu.Rows) { r.Stride = 5 }), good), "dst.Stride is 5, want at least 10, the logits of a row"},
+		{gradient(rows(func(r *gpu.Rows) { r.Stride = math.MaxInt/2 + 1 }), good), "dst has 4 rows, each 4611686018427387904 logits after the one before: their addresses have more than 64 bits"},
+		{gradient(rows(func(r *gpu.Rows) { r.Ptr = 0 }), good), "dst is 0, want an address in device memory"},
+		{m.ws.RowGradient(good, good, ids, given, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: math.Inf(1)}), "EntropyBonus is +Inf, want a finite number"},
+		{m.ws.RowGradient(good, good, ids, given, reweight.RowGradientOptions{}), "Temperature is 0, want a positive, finite number"},
+		{m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Entropy: p, Grad: p}, reweight.DefaultRowGradient), "Logprobs is 0, want an address in device memory"},
+		{m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p}, reweight.DefaultRowGradient), "Grad is 0, want an address in device memory"},
+		{m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p, Grad: p}, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1}), "Entropy is 0, want an address in device memory"},
+		{m.ws.RowGradient(good, good, gpu.IDs{}, given, reweight.DefaultRowGradient), "ids is 0, want an address in device memory"},
+		{m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p, Grad: p + 1}, reweight.DefaultRowGradient), "Grad is 0x10000000001, want a multiple of 4, the size of its elements"},
+		{m.ws.RowGradient(good, good, ids, gpu.RowGradientInput{Logprobs: p, Grad: p, LSE: p + 2}, reweight.DefaultRowGradient), "LSE is 0x10000000002, want a multiple of 4, the size of its elements"},
+		{m.ws.ReadMemory(p+8, 16), "src is 0x10000000008, want a multiple of 16, the size of its elements"},
+		{m.ws.CopyMemory(p+8, p, 16), "dst is 0x10000000008, want a multiple of 16, the size of its elements"},
+		{m.ws.CopyMemory(p, p+64, 24), "bytes is 24, want a multiple of 16"},
+		{m.ws.ReadMemory(p, -16), "bytes is -16, want a multiple of 16"},
+	})
 	// Nothing to do is nothing wrong, whatever the addresses.
 	for _, none := range []gpu.Rows{{Vocab: 10}, {Vocab: 10, Rows: 3, Index: &gpu.Index{}}} {
 		if err := m.ws.TokenStats(gpu.Stats{}, none, gpu.IDs{}, reweight.DefaultTokenStats); err != nil {
@@ -100,14 +94,6 @@ func TestRowErrors(t *testing.T) {
 		}
 	}
 	m.must(m.ws.Check())
-}
-
-// trimmed is s without the space that makes two equal texts two keys of a map.
-func trimmed(s string) string {
-	if s[len(s)-1] == ' ' {
-		return s[:len(s)-1]
-	}
-	return s
 }
 
 // TestFarRows: numbers of rows and their distances in bytes have 64 bits. The addresses

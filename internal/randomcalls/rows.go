@@ -119,7 +119,7 @@ func (d *Draws) logits(formats int, temperature float64) (l reweight.Logits, ids
 			case 1:
 				l.BF16[at] = reweight.ToBF16(v)
 			case 2:
-				l.F16[at] = toF16(v)
+				l.F16[at] = ToF16(v)
 			}
 		}
 		ids = append(ids, int32(id))
@@ -130,8 +130,8 @@ func (d *Draws) logits(formats int, temperature float64) (l reweight.Logits, ids
 	return l, ids
 }
 
-// toF16 truncates f to half precision.
-func toF16(f float32) reweight.F16 {
+// ToF16 truncates f to half precision.
+func ToF16(f float32) reweight.F16 {
 	b := math.Float32bits(f)
 	sign, exponent, fraction := b>>16&0x8000, int(b>>23&0xff)-112, b&0x7fffff
 	switch {
