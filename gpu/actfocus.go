@@ -1,6 +1,8 @@
 package gpu
 
 import (
+	"cmp"
+
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
 )
@@ -63,16 +65,13 @@ type weightsParams struct {
 // role is wrong, or the signal of an action token is not finite, all weights, the mean
 // and sigma are NaN. It is two launches, the first of one CTA.
 func (ws *Workspace) ActFocus(weights, result Ptr, b *Batch, opt reweight.ActFocusOptions) error {
-	if err := checkLength("Tokens", b.Tokens); err != nil {
-		return err
-	}
-	if err := checkPtr("result", result, 8); err != nil {
-		return err
-	}
-	if err := checkArrays(b.Tokens, array{"weights", weights, 4}, array{"Role", b.Role, 1}); err != nil {
-		return err
-	}
-	if err := ws.cpu.ActFocusWeights(nil, nil, nil, 0, 0, opt); err != nil {
+	err := cmp.Or(
+		checkLength("Tokens", b.Tokens),
+		checkPtr("result", result, 8),
+		checkArrays(b.Tokens, array{"weights", weights, 4}, array{"Role", b.Role, 1}),
+		ws.cpu.ActFocusWeights(nil, nil, nil, 0, 0, opt),
+	)
+	if err != nil {
 		return err
 	}
 	signal, first, err := signalOf(b, opt.Signal)
@@ -80,33 +79,29 @@ func (ws *Workspace) ActFocus(weights, result Ptr, b *Batch, opt reweight.ActFoc
 		return err
 	}
 	n := int64(b.Tokens)
-	ws.tokens.spread = spreadParams{signal: signal, role: b.Role, result: result, curve: ws.tokens.curve, status: ws.status, n: n,
+	ws.params.spread = spreadParams{signal: signal, role: b.Role, result: result, curve: ws.scratch.curve, status: ws.status, n: n,
 		eps: opt.Eps, first: int64(problem.Number(first))}
-	if err := launch(ws, "actfocus_spread", 1, &ws.tokens.spread); err != nil {
+	if err := launch(ws, &ws.params.spread, step{"actfocus_spread", 1}); err != nil {
 		return err
 	}
-	ws.tokens.weights = weightsParams{dst: weights, signal: signal, role: b.Role, curve: ws.tokens.curve, status: ws.status, n: n,
+	ws.params.weights = weightsParams{dst: weights, signal: signal, role: b.Role, curve: ws.scratch.curve, status: ws.status, n: n,
 		alpha: float32(opt.Alpha), beta: float32(opt.Beta)}
-	return launch(ws, "actfocus_weights", passes(b.Tokens), &ws.tokens.weights)
+	return launch(ws, &ws.params.weights, step{"actfocus_weights", passes(b.Tokens)})
 }
 
 // ActFocusWeights sets dst[t] of n tokens by role, signal, mean and sigma, as
 // reweight.Workspace.ActFocusWeights does. dst may be signal. Where a role is wrong, dst
 // is NaN. It is one launch.
 func (ws *Workspace) ActFocusWeights(dst, signal, role Ptr, n int, mean, sigma float64, opt reweight.ActFocusOptions) error {
-	if err := checkLength("n", n); err != nil {
+	err := cmp.Or(
+		checkLength("n", n),
+		checkArrays(n, array{"dst", dst, 4}, array{"signal", signal, 4}, array{"role", role, 1}),
+		ws.cpu.ActFocusWeights(nil, nil, nil, mean, sigma, opt),
+	)
+	if err != nil || n == 0 {
 		return err
 	}
-	if err := checkArrays(n, array{"dst", dst, 4}, array{"signal", signal, 4}, array{"role", role, 1}); err != nil {
-		return err
-	}
-	if err := ws.cpu.ActFocusWeights(nil, nil, nil, mean, sigma, opt); err != nil {
-		return err
-	}
-	if n == 0 {
-		return nil
-	}
-	ws.tokens.weights = weightsParams{dst: dst, signal: values{a: signal}, role: role, status: ws.status, n: int64(n), mean: mean, sigma: sigma,
+	ws.params.weights = weightsParams{dst: dst, signal: values{a: signal}, role: role, status: ws.status, n: int64(n), mean: mean, sigma: sigma,
 		alpha: float32(opt.Alpha), beta: float32(opt.Beta)}
-	return launch(ws, "actfocus_weights", passes(n), &ws.tokens.weights)
+	return launch(ws, &ws.params.weights, step{"actfocus_weights", passes(n)})
 }

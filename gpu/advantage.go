@@ -1,6 +1,10 @@
 package gpu
 
-import "github.com/seed621a2839/reweight"
+import (
+	"cmp"
+
+	"github.com/seed621a2839/reweight"
+)
 
 // grpoParams are those of the kernels of GRPO in advantage.cu.
 type grpoParams struct {
@@ -28,16 +32,15 @@ type gaeParams struct {
 // The work grows with the number of groups times that of trajectories, because the first
 // trajectory of each group looks for its others among all, 32 at a time.
 func (ws *Workspace) GRPO(advantages Ptr, b *Batch, opt reweight.GRPOOptions) error {
-	if err := ws.cpu.GRPO(nil, &nothing, opt); err != nil {
+	err := cmp.Or(
+		ws.cpu.GRPO(nil, &nothing, opt),
+		ws.checkBatch(b, array{"advantages", advantages, 4}),
+		checkArrays(b.Trajectories, array{"Rewards", b.Rewards, 4}, array{"GroupIDs", b.GroupIDs, 4}),
+	)
+	if err != nil {
 		return err
 	}
-	if err := ws.checkBatch(b, array{"advantages", advantages, 4}); err != nil {
-		return err
-	}
-	if err := checkArrays(b.Trajectories, array{"Rewards", b.Rewards, 4}, array{"GroupIDs", b.GroupIDs, 4}); err != nil {
-		return err
-	}
-	p := &ws.spans.grpo
+	p := &ws.params.grpo
 	p.advantages, p.rewards, p.groupIDs, p.eps, p.divideByStd = advantages, b.Rewards, b.GroupIDs, opt.Eps, 0
 	if opt.DivideByStd {
 		p.divideByStd = 1
@@ -45,10 +48,7 @@ func (ws *Workspace) GRPO(advantages Ptr, b *Batch, opt reweight.GRPOOptions) er
 	if err := ws.startBatch(&p.layout, b); err != nil {
 		return err
 	}
-	if err := launch(ws, "grpo_scores", perWarp(b.Trajectories), p); err != nil {
-		return err
-	}
-	return launch(ws, "grpo_advantages", b.Trajectories, p)
+	return launch(ws, p, step{"grpo_scores", perWarp(b.Trajectories)}, step{"grpo_advantages", b.Trajectories})
 }
 
 // GAE sets advantages and returns of each response token, backwards over each
@@ -57,20 +57,19 @@ func (ws *Workspace) GRPO(advantages Ptr, b *Batch, opt reweight.GRPOOptions) er
 // stands for none. If something is wrong on the device, all advantages and returns are
 // NaN. The workspace must be made for the batch; it holds no scratch for it.
 func (ws *Workspace) GAE(advantages, returns, rewards Ptr, b *Batch, opt reweight.GAEOptions) error {
-	if err := ws.cpu.GAE(nil, nil, nil, &nothing, opt); err != nil {
+	err := cmp.Or(
+		ws.cpu.GAE(nil, nil, nil, &nothing, opt),
+		ws.checkBatch(b, array{"advantages", advantages, 4}, array{"rewards", rewards, 4}, array{"Values", b.Values, 4}),
+		checkAligned("returns", returns, 4),
+	)
+	if err != nil {
 		return err
 	}
-	if err := ws.checkBatch(b, array{"advantages", advantages, 4}, array{"rewards", rewards, 4}, array{"Values", b.Values, 4}); err != nil {
-		return err
-	}
-	if err := checkAligned("returns", returns, 4); err != nil {
-		return err
-	}
-	p := &ws.spans.gae
+	p := &ws.params.gae
 	p.advantages, p.returns, p.rewards, p.values = advantages, returns, rewards, b.Values
 	p.gamma, p.decay = opt.Gamma, float64(opt.Gamma*opt.Lambda)
 	if err := ws.startBatch(&p.layout, b); err != nil {
 		return err
 	}
-	return launch(ws, "gae", perWarp(b.Trajectories), p)
+	return launch(ws, p, step{"gae", perWarp(b.Trajectories)})
 }

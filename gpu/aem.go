@@ -1,6 +1,10 @@
 package gpu
 
-import "github.com/seed621a2839/reweight"
+import (
+	"cmp"
+
+	"github.com/seed621a2839/reweight"
+)
 
 // aemParams are those of the kernels of aem.cu.
 type aemParams struct {
@@ -16,6 +20,7 @@ type aemParams struct {
 	responses, ends, spots, means, sorted       Ptr // [Spans]
 }
 
+// place says where the scratch is.
 func (p *aemParams) place(l *layout, size Size) {
 	p.values = l.take(4 * size.Tokens)
 	for _, q := range [...]*Ptr{&p.tops, &p.firsts, &p.counts, &p.scopes, &p.places, &p.sizes} {
@@ -40,36 +45,26 @@ func (p *aemParams) place(l *layout, size Size) {
 // million steps of a warp, of about 14 instructions each; for a thousand they are
 // 32 thousand.
 func (ws *Workspace) AEM(factors Ptr, b *Batch, opt reweight.AEMOptions) error {
-	if err := ws.cpu.AEM(nil, &nothing, opt); err != nil {
+	err := cmp.Or(
+		ws.cpu.AEM(nil, &nothing, opt),
+		ws.checkBatch(b, array{"factors", factors, 4}, array{"Entropy", b.Entropy, 4}, array{"SpanIDs", b.SpanIDs, 4}),
+	)
+	if err == nil && opt.Scope == reweight.ScopeGroup {
+		err = checkPtr("GroupIDs", b.GroupIDs, 4)
+	}
+	if err != nil {
 		return err
 	}
-	if err := ws.checkBatch(b, array{"factors", factors, 4}, array{"Entropy", b.Entropy, 4}, array{"SpanIDs", b.SpanIDs, 4}); err != nil {
-		return err
-	}
-	if opt.Scope == reweight.ScopeGroup {
-		if err := checkPtr("GroupIDs", b.GroupIDs, 4); err != nil {
-			return err
-		}
-	}
-	p := &ws.spans.aem
+	p := &ws.params.aem
 	p.factors, p.entropy, p.spanIDs, p.groupIDs = factors, b.Entropy, b.SpanIDs, b.GroupIDs
 	p.lambda, p.guard, p.scope, p.mostSpans = opt.Lambda, opt.Guard, int64(opt.Scope), int64(ws.size.Spans)
 	if err := ws.startBatch(&p.layout, b); err != nil {
 		return err
 	}
-	for _, step := range [...]struct {
-		kernel string
-		ctas   int
-	}{
-		{"aem_tops", perWarp(b.Trajectories)},
-		{"aem_spans", perWarp(b.Trajectories)},
-		{"aem_sort", perWarp(b.Trajectories)},
-		{"aem_scopes", b.Trajectories},
-		{"aem_factors", perThread(b.Tokens, 256)},
-	} {
-		if err := launch(ws, step.kernel, step.ctas, p); err != nil {
-			return err
-		}
-	}
-	return nil
+	return launch(ws, p,
+		step{"aem_tops", perWarp(b.Trajectories)},
+		step{"aem_spans", perWarp(b.Trajectories)},
+		step{"aem_sort", perWarp(b.Trajectories)},
+		step{"aem_scopes", b.Trajectories},
+		step{"aem_factors", perThread(b.Tokens, 256)})
 }

@@ -1,6 +1,8 @@
 package gpu
 
 import (
+	"cmp"
+
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
 )
@@ -14,10 +16,7 @@ func badInput(arg string, p *problem.Problem, values ...any) *reweight.InputErro
 
 // checkPtr wants the address of an array with elements of that size.
 func checkPtr(arg string, p Ptr, size int) error {
-	if p == 0 {
-		return badInput(arg, problem.Address)
-	}
-	return checkAligned(arg, p, size)
+	return checkArrays(1, array{arg, p, size})
 }
 
 // checkAligned wants no address, or that of an array with elements of that size.
@@ -46,13 +45,10 @@ type array struct {
 // checkArrays wants arrays of n elements: addresses, unless n is 0.
 func checkArrays(n int, arrays ...array) error {
 	for _, a := range arrays {
-		var err error
-		if n > 0 {
-			err = checkPtr(a.arg, a.ptr, a.size)
-		} else {
-			err = checkAligned(a.arg, a.ptr, a.size)
+		if n > 0 && a.ptr == 0 {
+			return badInput(a.arg, problem.Address)
 		}
-		if err != nil {
+		if err := checkAligned(a.arg, a.ptr, a.size); err != nil {
 			return err
 		}
 	}
@@ -67,29 +63,31 @@ func checkLength(arg string, n int) error {
 	return nil
 }
 
+// checkPositive wants n to be a number of elements that is not 0.
+func checkPositive(arg string, n int) error {
+	if n < 1 {
+		return badInput(arg, problem.CountPositive, n)
+	}
+	return nil
+}
+
 // checkBatch wants at least one trajectory, no more of anything than the workspace was
 // made for, and the layout and the arrays with one element per token that the call names.
 func (ws *Workspace) checkBatch(b *Batch, arrays ...array) error {
-	if err := checkCount("Tokens", b.Tokens, ws.size.Tokens); err != nil {
-		return err
-	}
-	if err := ws.checkTrajectories(b); err != nil {
-		return err
-	}
-	if err := checkArrays(b.Tokens, array{"Role", b.Role, 1}); err != nil {
-		return err
-	}
-	return checkArrays(b.Tokens, arrays...)
+	return cmp.Or(
+		checkCount("Tokens", b.Tokens, ws.size.Tokens),
+		ws.checkTrajectories(b),
+		checkArrays(b.Tokens, array{"Role", b.Role, 1}),
+		checkArrays(b.Tokens, arrays...),
+	)
 }
 
 // checkTrajectories wants offsets of at least one trajectory, and of no more than the
 // workspace was made for. What they are is checked on the device.
 func (ws *Workspace) checkTrajectories(b *Batch) error {
-	if b.Trajectories < 1 {
-		return badInput("Trajectories", problem.CountPositive, b.Trajectories)
-	}
-	if err := checkCount("Trajectories", b.Trajectories, ws.size.Trajectories); err != nil {
-		return err
-	}
-	return checkPtr("SeqOffsets", b.SeqOffsets, 8)
+	return cmp.Or(
+		checkPositive("Trajectories", b.Trajectories),
+		checkCount("Trajectories", b.Trajectories, ws.size.Trajectories),
+		checkPtr("SeqOffsets", b.SeqOffsets, 8),
+	)
 }

@@ -457,17 +457,15 @@ from typing import Any, Dict, List, Optional, Sequence
 	}
 	out.WriteString("}\n\n# ---- The kernels of the GPU: what they take, one struct each ----\n")
 
-	for _, state := range []reflect.Type{reflect.TypeFor[rowState](), reflect.TypeFor[tokenState](), reflect.TypeFor[spanState]()} {
-		for i := range state.NumField() {
-			if params := state.Field(i).Type; strings.HasSuffix(params.Name(), "Params") && params != reflect.TypeFor[memoryParams]() {
-				pythonStruct(&out, params, "", written)
-			}
+	for f := range reflect.TypeFor[params]().Fields() {
+		if f.Name != "memory" { // for benches
+			pythonStruct(&out, f.Type, "", written)
 		}
 	}
 	out.WriteString("\n\n# The module, the threads of a CTA, its bytes of dynamic shared memory, and how many times as\n# much of both it has where all that a call needs can run at a time; 0: always the same.\nKERNELS = {\n")
 	modules := entries(t)
-	for _, k := range slices.Concat(rowKernels, tokenKernels, spanKernels) {
-		if modules[k.name].module != "memory" { // for benches
+	for _, k := range kernels {
+		if modules[k.name].module != "memory" {
 			fmt.Fprintf(&out, "    %q: (%q, %d, %d, %d),\n", k.name, modules[k.name].module, k.threads, k.shared, k.team)
 		}
 	}

@@ -140,11 +140,45 @@ type Workspace struct {
 	memory Ptr // status and scratch
 	status Ptr
 	cpu    reweight.Workspace // checks options: it is asked to do nothing with them
-	found  [1]problem.Report  // what Check has read of it; here, because a local variable would be allocated
+	one    [1]float32         // an array for its ExpScale
+	found  [1]problem.Report  // what Check has read of status; here, because a local variable would be allocated
 
-	rows   rowState
-	tokens tokenState
-	spans  spanState
+	params  params
+	scratch scratch
+}
+
+// params are the parameters of the kernels. An address on the stack would be allocated in
+// each call.
+type params struct {
+	stats    tokenStatsParams
+	gradient rowGradientParams
+	memory   memoryParams
+
+	multiply multiplyParams
+	moments  momentsParams
+	spread   spreadParams
+	weights  weightsParams
+	whiten   whitenParams
+	whitenBy whitenSpreadParams
+	total    surrogateTotalParams
+	loss     lossParams
+
+	spanMeans spanMeansParams
+	minMax    minMaxParams
+	expScale  expScaleParams
+	aem       aemParams
+	grpo      grpoParams
+	gae       gaeParams
+}
+
+// scratch says where scratch memory is, besides that of aem and grpo, which is in their
+// parameters.
+type scratch struct {
+	curve                  Ptr // of actfocus.cu
+	scale                  Ptr // of whiten.cu
+	groupSums, groupCounts Ptr // of surrogate.cuh: about a byte a token
+	lossState              Ptr // with that of the loss's segments behind it
+	problem                Ptr // of the call at hand: layout.cuh
 }
 
 // NewWorkspace returns a workspace for batches of at most that size. It allocates
@@ -218,10 +252,19 @@ func (size Size) Bytes() int {
 
 // place says where in the workspace's memory everything is. All of it is 0 at first.
 func (ws *Workspace) place(l *layout) {
-	ws.status = l.take(int(unsafe.Sizeof(problem.Report{})))
-	ws.rows.place(l, ws.size)
-	ws.tokens.place(l, ws.size)
-	ws.spans.place(l, ws.size)
+	ws.status = l.take(sizeOf[problem.Report]())
+	trajectories := max(ws.size.Trajectories, 1)
+	groups := slots(ws.size.Tokens, trajectories)
+	ws.scratch = scratch{
+		curve:       l.take(16),
+		scale:       l.take(16),
+		groupSums:   l.take(2 * 16 * 4 * groups),
+		groupCounts: l.take(4 * groups),
+		lossState:   l.take(lossBytes(trajectories)),
+		problem:     l.take(8),
+	}
+	ws.params.aem.place(l, ws.size)
+	ws.params.grpo.scores = l.take(4 * ws.size.Trajectories)
 }
 
 // A layout hands out memory in pieces.
@@ -242,28 +285,38 @@ func (ws *Workspace) fill(p Ptr, value byte, bytes int) error {
 	return ws.dev.drv.Fill(p, value, bytes, ws.stream)
 }
 
-// launch queues a kernel with as many CTAs as are of use, at least 1. params must be in
-// memory that lives as long as the workspace: an address on the stack would be
-// allocated in each call.
-func launch[P any](ws *Workspace, name string, ctas int, params *P) error {
+// A step is a launch of a kernel, with at most as many CTAs as are of use to it.
+type step struct {
+	kernel string
+	ctas   int
+}
+
+// launch queues kernels that take the same parameters, which are among ws.params.
+func launch[P any](ws *Workspace, params *P, steps ...step) error {
 	if ws.memory == 0 {
 		return errClosed
 	}
-	both, ok := ws.dev.functions[name]
-	if !ok {
-		if err := ws.dev.notCaptured(ws.stream, problem.CapturedCompiler); err != nil {
-			return err
+	for _, s := range steps {
+		both, ok := ws.dev.functions[s.kernel]
+		if !ok {
+			if err := ws.dev.notCaptured(ws.stream, problem.CapturedCompiler); err != nil {
+				return err
+			}
+			var err error
+			if both, err = ws.dev.find(s.kernel); err != nil {
+				return err
+			}
 		}
-		var err error
-		if both, err = ws.dev.find(name); err != nil {
+		f, ctas := both.alone, max(1, s.ctas)
+		if ctas <= both.team.most {
+			f = both.team
+		}
+		err := ws.dev.drv.Launch(f.Function, min(ctas, f.most), f.threads, f.shared, unsafe.Pointer(params), unsafe.Sizeof(*params), ws.stream)
+		if err != nil {
 			return err
 		}
 	}
-	f, ctas := both.alone, max(1, ctas)
-	if ctas <= both.team.most {
-		f = both.team
-	}
-	return ws.dev.drv.Launch(f.Function, min(ctas, f.most), f.threads, f.shared, unsafe.Pointer(params), unsafe.Sizeof(*params), ws.stream)
+	return nil
 }
 
 // perThread returns how many CTAs give each of n elements a thread.

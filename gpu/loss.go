@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight"
@@ -39,19 +40,10 @@ type surrogateTotalParams struct {
 	result Ptr
 }
 
-// surrogateScratch says where the sums of groups are: about a byte a token.
-type surrogateScratch struct{ groupSums, groupCounts Ptr }
-
-func (st *surrogateScratch) place(l *layout, size Size) {
-	n := slots(size.Tokens, max(size.Trajectories, 1))
-	st.groupSums = l.take(2 * 16 * 4 * n)
-	st.groupCounts = l.take(4 * n)
-}
-
 // surrogateOf returns the parameters of the surrogate on segments.
 func (ws *Workspace) surrogateOf(grad, logprobs, old, advantages, weights, role Ptr, s segments, scale float64, opt *reweight.LossOptions) surrogateParams {
 	p := surrogateParams{grad: grad, logprobs: logprobs, old: old, advantages: advantages, weights: weights, role: role,
-		sums: ws.tokens.groupSums, counts: ws.tokens.groupCounts, status: ws.status, segments: s,
+		sums: ws.scratch.groupSums, counts: ws.scratch.groupCounts, status: ws.status, segments: s,
 		low: float32(1 - opt.ClipLow), high: float32(1 + opt.ClipHigh), dual: float32(opt.DualClip), scale: float32(scale)}
 	if opt.DualClip == 0 {
 		p.dual = float32(math.Inf(1))
@@ -74,30 +66,24 @@ func (ws *Workspace) checkLossOptions(scale float64, opt reweight.LossOptions) e
 // Any policy but PPO is an error. weights 0 stands for ones. grad may be any of the float
 // inputs. Where a role is wrong, grad is NaN, and so are the sums. It is two launches.
 func (ws *Workspace) Surrogate(grad, result, logprobs, old, advantages, weights, role Ptr, n int, scale float64, opt reweight.LossOptions) error {
-	if err := checkCount("n", n, ws.size.Tokens); err != nil {
-		return err
-	}
-	if err := checkPtr("result", result, 8); err != nil {
-		return err
-	}
-	err := checkArrays(n, array{"grad", grad, 4}, array{"logprobs", logprobs, 4}, array{"old", old, 4}, array{"advantages", advantages, 4},
-		array{"role", role, 1})
+	err := cmp.Or(
+		checkCount("n", n, ws.size.Tokens),
+		checkPtr("result", result, 8),
+		checkArrays(n, array{"grad", grad, 4}, array{"logprobs", logprobs, 4}, array{"old", old, 4}, array{"advantages", advantages, 4},
+			array{"role", role, 1}),
+		checkAligned("weights", weights, 4),
+		ws.checkLossOptions(scale, opt),
+	)
 	if err != nil {
 		return err
 	}
-	if err := checkAligned("weights", weights, 4); err != nil {
-		return err
-	}
-	if err := ws.checkLossOptions(scale, opt); err != nil {
-		return err
-	}
-	p := &ws.tokens.total
+	p := &ws.params.total
 	p.of = ws.surrogateOf(grad, logprobs, old, advantages, weights, role, segments{count: 1, tokens: int64(n)}, scale, &opt)
 	p.result = result
-	if err := launch(ws, "surrogate", p.of.segments.ctas(), &p.of); err != nil {
+	if err := launch(ws, &p.of, step{"surrogate", p.of.segments.ctas()}); err != nil {
 		return err
 	}
-	return launch(ws, "surrogate_total", 1, p)
+	return launch(ws, p, step{"surrogate_total", 1})
 }
 
 // lossParams are those of the kernels of loss.cu.
@@ -123,13 +109,6 @@ type lossState struct {
 	k3               float64
 }
 
-// lossScratch says where the state of a loss is, with that of its segments behind it.
-type lossScratch struct{ lossState Ptr }
-
-func (st *lossScratch) place(l *layout, size Size) {
-	st.lossState = l.take(lossBytes(max(size.Trajectories, 1)))
-}
-
 // lossBytes returns the bytes of the state of a loss with so many segments.
 func lossBytes(segments int) int { return sizeOf[lossState]() + segments*sizeOf[segmentState]() }
 
@@ -142,37 +121,30 @@ func lossBytes(segments int) int { return sizeOf[lossState]() + segments*sizeOf[
 // floats of the result are NaN. It is a fill and four launches, and one more if there are weights or
 // RefLogprobs.
 func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.LossOptions) error {
-	if err := checkCount("Tokens", b.Tokens, ws.size.Tokens); err != nil {
-		return err
+	err := cmp.Or(
+		checkCount("Tokens", b.Tokens, ws.size.Tokens),
+		checkPtr("result", result, 8),
+		checkArrays(b.Tokens, array{"Role", b.Role, 1}, array{"grad", grad, 4}, array{"Logprobs", b.Logprobs, 4},
+			array{"OldLogprobs", b.OldLogprobs, 4}, array{"Advantages", b.Advantages, 4}),
+		checkAligned("weights", weights, 4),
+		checkAligned("RefLogprobs", b.RefLogprobs, 4),
+		ws.checkLossOptions(0, opt),
+	)
+	if err == nil && opt.KLCoef != 0 {
+		err = badInput("KLCoef", problem.NoKL, opt.KLCoef)
 	}
-	if err := checkPtr("result", result, 8); err != nil {
-		return err
+	if err == nil && opt.Aggregation != reweight.TokenMean {
+		err = ws.checkTrajectories(b)
 	}
-	err := checkArrays(b.Tokens, array{"Role", b.Role, 1}, array{"grad", grad, 4}, array{"Logprobs", b.Logprobs, 4},
-		array{"OldLogprobs", b.OldLogprobs, 4}, array{"Advantages", b.Advantages, 4})
 	if err != nil {
 		return err
 	}
-	if err := checkAligned("weights", weights, 4); err != nil {
-		return err
-	}
-	if err := checkAligned("RefLogprobs", b.RefLogprobs, 4); err != nil {
-		return err
-	}
-	if err := ws.checkLossOptions(0, opt); err != nil {
-		return err
-	}
-	if opt.KLCoef != 0 {
-		return badInput("KLCoef", problem.NoKL, opt.KLCoef)
-	}
-	p := &ws.tokens.loss
-	*p = lossParams{reference: b.RefLogprobs, segments: ws.tokens.lossState + Ptr(lossBytes(0)), state: ws.tokens.lossState, result: result,
+	state := ws.scratch.lossState
+	p := &ws.params.loss
+	*p = lossParams{reference: b.RefLogprobs, segments: state + Ptr(lossBytes(0)), state: state, result: result,
 		aggregation: int64(opt.Aggregation), normLength: int64(opt.NormLength)}
 	s := segments{count: 1, tokens: int64(b.Tokens)}
 	if opt.Aggregation != reweight.TokenMean {
-		if err := ws.checkTrajectories(b); err != nil {
-			return err
-		}
 		p.offsets, p.trajectories = b.SeqOffsets, int64(b.Trajectories)
 		if opt.Aggregation != reweight.SeqMeanTokenSumNorm {
 			s.offsets, s.count = b.SeqOffsets, int64(b.Trajectories)
@@ -180,22 +152,19 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 	}
 	p.of = ws.surrogateOf(grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role, s, 1, &opt)
 	ctas := max(s.ctas(), perThread(b.Trajectories, groupThreads))
-	if err := ws.fill(ws.tokens.lossState, 0, lossBytes(int(s.count))); err != nil {
+	if err := ws.fill(state, 0, lossBytes(int(s.count))); err != nil {
 		return err
 	}
-	if err := launch(ws, "loss_check", ctas, p); err != nil {
+	if err := launch(ws, p, step{"loss_check", ctas}); err != nil {
 		return err
 	}
 	if weights != 0 || b.RefLogprobs != 0 {
-		if err := launch(ws, "loss_weights", int(s.count)+1, p); err != nil {
+		if err := launch(ws, p, step{"loss_weights", int(s.count) + 1}); err != nil {
 			return err
 		}
 	}
-	if err := launch(ws, "loss_tokens", ctas, p); err != nil {
-		return err
-	}
-	if err := launch(ws, "loss_segments", perThread(int(s.count), segmentThreads/32), p); err != nil {
-		return err
-	}
-	return launch(ws, "loss_total", 1, p)
+	return launch(ws, p,
+		step{"loss_tokens", ctas},
+		step{"loss_segments", perThread(int(s.count), segmentThreads/32)},
+		step{"loss_total", 1})
 }

@@ -45,6 +45,6 @@ func (ws *Workspace) passMemory(name string, dst, src Ptr, bytes int) error {
 	if bytes == 0 {
 		return nil
 	}
-	ws.rows.memory = memoryParams{dst: dst, src: src, n: int64(bytes / vector)}
-	return launch(ws, name, perThread(bytes, memoryTile), &ws.rows.memory)
+	ws.params.memory = memoryParams{dst: dst, src: src, n: int64(bytes / vector)}
+	return launch(ws, &ws.params.memory, step{name, perThread(bytes, memoryTile)})
 }

@@ -1,6 +1,10 @@
 package gpu
 
-import "github.com/seed621a2839/reweight"
+import (
+	"cmp"
+
+	"github.com/seed621a2839/reweight"
+)
 
 // momentsParams are those of masked_moments.
 type momentsParams struct {
@@ -15,18 +19,16 @@ type momentsParams struct {
 // one launch, of one CTA: in a sum of float64 in a given order no addition can begin
 // before the one before it is done.
 func (ws *Workspace) MaskedMoments(result, x, role Ptr, n int, roles reweight.RoleSet, shift float64) error {
-	if err := checkLength("n", n); err != nil {
+	_, err := ws.cpu.MaskedMoments(nil, nil, roles, shift)
+	err = cmp.Or(
+		checkLength("n", n),
+		checkPtr("result", result, 8),
+		checkArrays(n, array{"x", x, 4}, array{"role", role, 1}),
+		err,
+	)
+	if err != nil {
 		return err
 	}
-	if err := checkPtr("result", result, 8); err != nil {
-		return err
-	}
-	if err := checkArrays(n, array{"x", x, 4}, array{"role", role, 1}); err != nil {
-		return err
-	}
-	if _, err := ws.cpu.MaskedMoments(nil, nil, roles, shift); err != nil {
-		return err
-	}
-	ws.tokens.moments = momentsParams{x: x, role: role, result: result, status: ws.status, n: int64(n), shift: shift, roles: uint64(roles)}
-	return launch(ws, "masked_moments", 1, &ws.tokens.moments)
+	ws.params.moments = momentsParams{x: x, role: role, result: result, status: ws.status, n: int64(n), shift: shift, roles: uint64(roles)}
+	return launch(ws, &ws.params.moments, step{"masked_moments", 1})
 }

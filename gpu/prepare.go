@@ -9,6 +9,43 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
+// kernels has every kernel.
+var kernels = slices.Concat(
+	named(statsKernels, 2*rowBuffer+2*rowSums+rowMisfit),
+	named(squaresKernels, 2*rowBuffer+3*rowSums+rowMisfit),
+	named(gradientKernels, rowBuffer+2*rowSums+rowMisfit),
+	[]kernel{
+		{name: "read_memory", threads: memoryCTA},
+		{name: "copy_memory", threads: memoryCTA},
+
+		{name: "multiply", threads: passThreads},
+		{name: "masked_moments", threads: chainThreads},
+		{name: "actfocus_spread", threads: chainThreads},
+		{name: "actfocus_weights", threads: passThreads},
+		{name: "whiten_spread", threads: chainThreads},
+		{name: "whiten", threads: passThreads},
+		{name: "surrogate", threads: groupThreads},
+		{name: "surrogate_total", threads: 32},
+		{name: "loss_check", threads: groupThreads},
+		{name: "loss_weights", threads: chainThreads},
+		{name: "loss_tokens", threads: groupThreads},
+		{name: "loss_segments", threads: segmentThreads},
+		{name: "loss_total", threads: 256},
+
+		{name: "span_means", threads: spanThreads},
+		{name: "min_max", threads: spanThreads},
+		{name: "exp_scale", threads: 128},
+		{name: "check_layout", threads: 256},
+		{name: "aem_tops", threads: spanThreads},
+		{name: "aem_spans", threads: spanThreads},
+		{name: "aem_sort", threads: spanThreads},
+		{name: "aem_scopes", threads: 128},
+		{name: "aem_factors", threads: 256},
+		{name: "grpo_scores", threads: spanThreads},
+		{name: "grpo_advantages", threads: 256},
+		{name: "gae", threads: spanThreads},
+	})
+
 // kernelsOf has the kernels that the methods of a Workspace launch, but for those on rows
 // of logits, which kernelsOfRows has.
 var kernelsOf = map[string][]string{
@@ -32,8 +69,8 @@ var kernelsOf = map[string][]string{
 // kernelsOfRows has for each DType the kernels at temperature 1 and at any other, one pair
 // after another.
 var kernelsOfRows = map[string][][]string{
-	"TokenStats":  pairs(statsKernels[:], squaresKernels[:]),
-	"RowGradient": pairs(gradientKernels[:]),
+	"TokenStats":  pairs(statsKernels, squaresKernels),
+	"RowGradient": pairs(gradientKernels),
 }
 
 // pairs joins lists of pairs, one for each DType.
@@ -89,27 +126,20 @@ func (d *Device) find(name string) (both functions, err error) {
 	if both, ok := d.functions[name]; ok {
 		return both, nil
 	}
-	for _, list := range [...][]kernel{rowKernels, tokenKernels, spanKernels} {
-		for _, k := range list {
-			if k.name != name {
-				continue
-			}
-			if both.alone, err = d.function(k, 1); err != nil {
-				return functions{}, err
-			}
-			if both.alone.most < 1 {
-				return functions{}, fmt.Errorf("gpu: kernel %s does not fit on a multiprocessor of %s", name, d.drv.Info().Name)
-			}
-			if k.team > 0 {
-				if both.team, err = d.function(k, k.team); err != nil {
-					return functions{}, err
-				}
-			}
-			d.functions[name] = both
-			return both, nil
+	k := kernels[slices.IndexFunc(kernels, func(k kernel) bool { return k.name == name })]
+	if both.alone, err = d.function(k, 1); err != nil {
+		return functions{}, err
+	}
+	if both.alone.most < 1 {
+		return functions{}, fmt.Errorf("gpu: kernel %s does not fit on a multiprocessor of %s", name, d.drv.Info().Name)
+	}
+	if k.team > 0 {
+		if both.team, err = d.function(k, k.team); err != nil {
+			return functions{}, err
 		}
 	}
-	return functions{}, fmt.Errorf("gpu: no kernel %q", name)
+	d.functions[name] = both
+	return both, nil
 }
 
 // function finds a kernel whose CTAs have so many times its threads and shared memory.

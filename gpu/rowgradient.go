@@ -33,11 +33,8 @@ type RowGradientInput struct{ Logprobs, Entropy, Grad, GradEntropy, LSE Ptr }
 // in the vocabulary, nor -1 where LSE is given, gives its row a gradient of NaN, an element of the index that is not
 // a row is passed over, and Check returns either.
 func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, of RowGradientInput, opt reweight.RowGradientOptions) error {
-	if err := logits.checkShape("logits"); err != nil {
-		return err
-	}
 	dst.Index, dst.Sequence = logits.Index, logits.Sequence
-	if err := dst.checkShape("dst"); err != nil {
+	if err := cmp.Or(logits.checkShape("logits"), dst.checkShape("dst")); err != nil {
 		return err
 	}
 	switch {
@@ -56,35 +53,25 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, of RowGradientInput,
 	case opt.EntropyBonus-opt.EntropyBonus != 0:
 		return badInput("EntropyBonus", problem.Finite, opt.EntropyBonus)
 	}
-	if err := checkTemperature(opt.Temperature); err != nil {
+	if err := checkTemperature(opt.Temperature); err != nil || logits.wanted() == 0 {
 		return err
 	}
-	if logits.wanted() == 0 {
-		return nil
-	}
-	if err := logits.checkPtrs("logits"); err != nil {
-		return err
-	}
-	if err := dst.checkPtrs("dst"); err != nil {
-		return err
-	}
-	if err := checkIDs(ids, &logits); err != nil {
-		return err
-	}
-	if err := cmp.Or(
+	err := cmp.Or(
+		logits.checkPtrs("logits"),
+		dst.checkPtrs("dst"),
+		checkIDs(ids, &logits),
 		checkPtr("Logprobs", of.Logprobs, 4),
 		checkPtr("Grad", of.Grad, 4),
 		checkAligned("GradEntropy", of.GradEntropy, 4),
 		checkAligned("LSE", of.LSE, 4),
-	); err != nil {
+	)
+	if err == nil && (opt.EntropyBonus != 0 || of.GradEntropy != 0) {
+		err = checkPtr("Entropy", of.Entropy, 4)
+	}
+	if err != nil {
 		return err
 	}
-	if opt.EntropyBonus != 0 || of.GradEntropy != 0 {
-		if err := checkPtr("Entropy", of.Entropy, 4); err != nil {
-			return err
-		}
-	}
-	p := &ws.rows.gradient
+	p := &ws.params.gradient
 	*p = rowGradientParams{
 		dst:         dst.Ptr,
 		dstStride:   int64(dst.stride()) * int64(dst.DType.Size()),
@@ -97,5 +84,5 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, of RowGradientInput,
 		bonus:       opt.EntropyBonus,
 		rows:        ws.rowsParams(&logits, ids, opt.Temperature),
 	}
-	return launch(ws, at(opt.Temperature, gradientKernels[logits.DType]), logits.wanted(), p)
+	return launch(ws, p, step{at(opt.Temperature, gradientKernels[logits.DType]), logits.wanted()})
 }

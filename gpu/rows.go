@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"math"
-	"slices"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -140,26 +139,19 @@ const (
 // token_stats fills one buffer while it sums what is in the other. token_stats_squares is
 // what computes LogSumSqProbs.
 var (
-	statsKernels = [...][2]string{
-		reweight.DTypeF32:  {"token_stats_f32", "token_stats_f32_tempered"},
-		reweight.DTypeBF16: {"token_stats_bf16", "token_stats_bf16_tempered"},
-		reweight.DTypeF16:  {"token_stats_f16", "token_stats_f16_tempered"},
-	}
-	squaresKernels = [...][2]string{
-		reweight.DTypeF32:  {"token_stats_squares_f32", "token_stats_squares_f32_tempered"},
-		reweight.DTypeBF16: {"token_stats_squares_bf16", "token_stats_squares_bf16_tempered"},
-		reweight.DTypeF16:  {"token_stats_squares_f16", "token_stats_squares_f16_tempered"},
-	}
-	gradientKernels = [...][2]string{
-		reweight.DTypeF32:  {"row_gradient_f32", "row_gradient_f32_tempered"},
-		reweight.DTypeBF16: {"row_gradient_bf16", "row_gradient_bf16_tempered"},
-	}
-	rowKernels = slices.Concat(
-		named(statsKernels[:], 2*rowBuffer+2*rowSums+rowMisfit),
-		named(squaresKernels[:], 2*rowBuffer+3*rowSums+rowMisfit),
-		named(gradientKernels[:], rowBuffer+2*rowSums+rowMisfit),
-		[]kernel{{"read_memory", memoryCTA, 0, 0}, {"copy_memory", memoryCTA, 0, 0}})
+	statsKernels    = ofDTypes("token_stats_", reweight.DTypeF16)
+	squaresKernels  = ofDTypes("token_stats_squares_", reweight.DTypeF16)
+	gradientKernels = ofDTypes("row_gradient_", reweight.DTypeBF16)
 )
+
+// ofDTypes returns the names of kernels for each DType up to last.
+func ofDTypes(prefix string, last reweight.DType) (names [][2]string) {
+	for d := range last + 1 {
+		name := prefix + d.String()
+		names = append(names, [2]string{name, name + "_tempered"})
+	}
+	return names
+}
 
 // named lists kernels whose warps want so many bytes of shared memory.
 func named(names [][2]string, shared int) (list []kernel) {
@@ -176,15 +168,6 @@ func at(temperature float64, names [2]string) string {
 	}
 	return names[1]
 }
-
-// rowState is what a workspace keeps for the kernels on rows of logits.
-type rowState struct {
-	stats    tokenStatsParams
-	gradient rowGradientParams
-	memory   memoryParams
-}
-
-func (*rowState) place(*layout, Size) {}
 
 // rowsParams are Rows of rows.cuh.
 type rowsParams struct {

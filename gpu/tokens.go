@@ -1,54 +1,15 @@
 package gpu
 
-import "unsafe"
-
-// tokenKernels are the kernels on arrays of tokens.
-var tokenKernels = []kernel{
-	{name: "multiply", threads: passThreads},
-	{name: "masked_moments", threads: chainThreads},
-	{name: "actfocus_spread", threads: chainThreads},
-	{name: "actfocus_weights", threads: passThreads},
-	{name: "whiten_spread", threads: chainThreads},
-	{name: "whiten", threads: passThreads},
-	{name: "surrogate", threads: groupThreads},
-	{name: "surrogate_total", threads: 32},
-	{name: "loss_check", threads: groupThreads},
-	{name: "loss_weights", threads: chainThreads},
-	{name: "loss_tokens", threads: groupThreads},
-	{name: "loss_segments", threads: segmentThreads},
-	{name: "loss_total", threads: 256},
-}
+import (
+	"cmp"
+	"unsafe"
+)
 
 const (
 	passThreads  = 256 // of the kernels that pass over arrays
 	passPack     = 4   // tokens that a thread of theirs takes at a time: tokens.cuh
 	chainThreads = 544 // of those with sums in float64: chains.cuh
 )
-
-// tokenState is what a workspace keeps for them: the parameters of their launches,
-// and where their scratch memory is.
-type tokenState struct {
-	multiply multiplyParams
-	moments  momentsParams
-	spread   spreadParams
-	weights  weightsParams
-	whiten   whitenParams
-	whitenBy whitenSpreadParams
-	total    surrogateTotalParams
-	loss     lossParams
-
-	curve Ptr // of actfocus.cu
-	scale Ptr // of whiten.cu
-	surrogateScratch
-	lossScratch
-}
-
-func (st *tokenState) place(l *layout, size Size) {
-	st.curve = l.take(16)
-	st.scale = l.take(16)
-	st.surrogateScratch.place(l, size)
-	st.lossScratch.place(l, size)
-}
 
 // passes returns how many CTAs give every thread of a pass over n tokens something to do.
 func passes(n int) int { return perThread(n, passThreads*passPack) }
@@ -62,17 +23,12 @@ type multiplyParams struct {
 // Multiply sets dst[i] = a[i] * b[i] for n elements: AEM's factors onto advantages. dst
 // may be a or b. It is one launch.
 func (ws *Workspace) Multiply(dst, a, b Ptr, n int) error {
-	if err := checkLength("n", n); err != nil {
+	err := cmp.Or(checkLength("n", n), checkArrays(n, array{"dst", dst, 4}, array{"a", a, 4}, array{"b", b, 4}))
+	if err != nil || n == 0 {
 		return err
 	}
-	if err := checkArrays(n, array{"dst", dst, 4}, array{"a", a, 4}, array{"b", b, 4}); err != nil {
-		return err
-	}
-	if n == 0 {
-		return nil
-	}
-	ws.tokens.multiply = multiplyParams{dst: dst, a: a, b: b, n: int64(n)}
-	return launch(ws, "multiply", passes(n), &ws.tokens.multiply)
+	ws.params.multiply = multiplyParams{dst: dst, a: a, b: b, n: int64(n)}
+	return launch(ws, &ws.params.multiply, step{"multiply", passes(n)})
 }
 
 // sizeOf returns the size of a struct of that type.

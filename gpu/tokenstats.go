@@ -1,6 +1,8 @@
 package gpu
 
 import (
+	"cmp"
+
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
 )
@@ -32,33 +34,24 @@ type tokenStatsParams struct {
 // is not in the vocabulary gives its row a Logprob of NaN, an element of the index that
 // is not a row is passed over, and Check returns either.
 func (ws *Workspace) TokenStats(dst Stats, logits Rows, ids IDs, opt reweight.TokenStatsOptions) error {
-	if err := logits.checkShape("logits"); err != nil {
+	if err := cmp.Or(logits.checkShape("logits"), checkTemperature(opt.Temperature)); err != nil || logits.wanted() == 0 {
 		return err
 	}
-	if err := checkTemperature(opt.Temperature); err != nil {
+	err := logits.checkPtrs("logits")
+	if err == nil && dst == (Stats{}) {
+		err = badInput("dst", problem.NoStats, "0")
+	}
+	err = cmp.Or(err,
+		checkAligned("dst.LSE", dst.LSE, 4),
+		checkAligned("dst.Entropy", dst.Entropy, 4),
+		checkAligned("dst.Logprob", dst.Logprob, 4),
+		checkAligned("dst.LogSumSqProbs", dst.LogSumSqProbs, 4),
+	)
+	if err == nil && dst.Logprob != 0 {
+		err = checkIDs(ids, &logits)
+	}
+	if err != nil {
 		return err
-	}
-	if logits.wanted() == 0 {
-		return nil
-	}
-	if err := logits.checkPtrs("logits"); err != nil {
-		return err
-	}
-	if dst == (Stats{}) {
-		return badInput("dst", problem.NoStats, "0")
-	}
-	for _, o := range [...]struct {
-		arg string
-		ptr Ptr
-	}{{"dst.LSE", dst.LSE}, {"dst.Entropy", dst.Entropy}, {"dst.Logprob", dst.Logprob}, {"dst.LogSumSqProbs", dst.LogSumSqProbs}} {
-		if err := checkAligned(o.arg, o.ptr, 4); err != nil {
-			return err
-		}
-	}
-	if dst.Logprob != 0 {
-		if err := checkIDs(ids, &logits); err != nil {
-			return err
-		}
 	}
 	if opt.Temperature == 1 {
 		return ws.tokenStats(dst, &logits, ids, 1)
@@ -77,11 +70,11 @@ func (ws *Workspace) TokenStats(dst Stats, logits Rows, ids IDs, opt reweight.To
 
 // tokenStats queues one pass over the rows, with LSE at the temperature of the others.
 func (ws *Workspace) tokenStats(dst Stats, logits *Rows, ids IDs, temperature float64) error {
-	p := &ws.rows.stats
+	p := &ws.params.stats
 	*p = tokenStatsParams{lse: dst.LSE, entropy: dst.Entropy, logprob: dst.Logprob, logSumSqProbs: dst.LogSumSqProbs, rows: ws.rowsParams(logits, ids, temperature)}
-	names := &statsKernels
+	names := statsKernels
 	if dst.LogSumSqProbs != 0 {
-		names = &squaresKernels
+		names = squaresKernels
 	}
-	return launch(ws, at(temperature, names[logits.DType]), logits.wanted(), p)
+	return launch(ws, p, step{at(temperature, names[logits.DType]), logits.wanted()})
 }

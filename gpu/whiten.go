@@ -1,5 +1,7 @@
 package gpu
 
+import "cmp"
+
 // whitenSpreadParams are those of whiten_spread.
 type whitenSpreadParams struct {
 	x, role, scale, status Ptr
@@ -17,16 +19,17 @@ type whitenParams struct {
 // tokens, if one is not finite, or if a role is wrong, all of dst is NaN. It is two
 // launches, the first of one CTA.
 func (ws *Workspace) Whiten(dst, x, role Ptr, n int) error {
-	if err := checkLength("n", n); err != nil {
+	err := cmp.Or(
+		checkLength("n", n),
+		checkArrays(n, array{"dst", dst, 4}, array{"x", x, 4}, array{"role", role, 1}),
+	)
+	if err != nil {
 		return err
 	}
-	if err := checkArrays(n, array{"dst", dst, 4}, array{"x", x, 4}, array{"role", role, 1}); err != nil {
+	ws.params.whitenBy = whitenSpreadParams{x: x, role: role, scale: ws.scratch.scale, status: ws.status, n: int64(n)}
+	if err := launch(ws, &ws.params.whitenBy, step{"whiten_spread", 1}); err != nil {
 		return err
 	}
-	ws.tokens.whitenBy = whitenSpreadParams{x: x, role: role, scale: ws.tokens.scale, status: ws.status, n: int64(n)}
-	if err := launch(ws, "whiten_spread", 1, &ws.tokens.whitenBy); err != nil {
-		return err
-	}
-	ws.tokens.whiten = whitenParams{dst: dst, x: x, role: role, scale: ws.tokens.scale, n: int64(n)}
-	return launch(ws, "whiten", passes(n), &ws.tokens.whiten)
+	ws.params.whiten = whitenParams{dst: dst, x: x, role: role, scale: ws.scratch.scale, n: int64(n)}
+	return launch(ws, &ws.params.whiten, step{"whiten", passes(n)})
 }
