@@ -95,7 +95,7 @@ func (s Spec) logits(r *rand.Rand) (l reweight.Logits, memory []byte, wide func(
 	case reweight.DTypeBF16:
 		l.BF16, memory, wide = repeated(s, x, reweight.ToBF16, reweight.BF16.Float32)
 	default:
-		l.F16, memory, wide = repeated(s, x, toF16, reweight.F16.Float32)
+		l.F16, memory, wide = repeated(s, x, ToF16, reweight.F16.Float32)
 	}
 	return l, memory, wide
 }
@@ -128,8 +128,8 @@ func widened[E any](x []E, float func(E) float32) func() []float64 {
 	}
 }
 
-// toF16 truncates f to half precision, which is good enough for test data.
-func toF16(f float32) reweight.F16 {
+// ToF16 truncates f to half precision, which is good enough for test data.
+func ToF16(f float32) reweight.F16 {
 	b := math.Float32bits(f)
 	sign, exp, frac := uint16(b>>16&0x8000), int(b>>23&0xff)-112, uint16(b>>13&0x3ff)
 	switch {

@@ -235,7 +235,7 @@ func logitsOf(dtype reweight.DType, x []float32, vocab int) reweight.Logits {
 		case reweight.DTypeBF16:
 			l.BF16 = append(l.BF16, reweight.ToBF16(v))
 		case reweight.DTypeF16:
-			l.F16 = append(l.F16, toF16(v))
+			l.F16 = append(l.F16, ToF16(v))
 		}
 	}
 	return l

@@ -40,30 +40,56 @@ func ofPolicy(name, doc string, opt reweight.LossOptions, terms func(new, old []
 	}
 }
 
-// responses returns tokens and their roles for kernels that refuse values that are not
-// finite: such tokens are masked, which nobody reads.
-func (s Spec) responses(r *rand.Rand) (x []float32, role []reweight.Role) {
+// responses returns tokens and their roles. Some kernels want finite values: of others the
+// tokens are masked, which nobody reads.
+func (s Spec) responses(r *rand.Rand, finite bool) (x []float32, role []reweight.Role) {
 	x, _ = s.tokens(r)
 	role = s.roles(r)
 	for t, v := range x {
-		if v-v != 0 {
+		if finite && v-v != 0 {
 			role[t] = reweight.RoleMasked
 		}
 	}
 	return x, role
 }
 
-// whole returns the batch of these roles as one trajectory.
-func (s Spec) whole(role []reweight.Role) *reweight.Batch {
+// responses returns how many tokens are not masked.
+func responses(role []reweight.Role) (n int) {
+	for _, r := range role {
+		if r != reweight.RoleMasked {
+			n++
+		}
+	}
+	return n
+}
+
+// whole returns the batch of these roles as one trajectory, and the same for package reference.
+func (s Spec) whole(role []reweight.Role) (*reweight.Batch, *reference.Batch) {
 	offsets := array[int64](s, 2)
 	offsets[1] = int64(len(role))
-	return &reweight.Batch{Role: role, SeqOffsets: offsets}
+	wide := &reference.Batch{Role: reference.Roles(role), SeqOffsets: offsets}
+	return &reweight.Batch{Role: role, SeqOffsets: offsets}, wide
+}
+
+// differences returns those of x and y in float32, which the kernels' ratios are of.
+func differences(x, y []float32) []float64 {
+	d := make([]float64, len(x))
+	for t, v := range x {
+		d[t] = float64(v - y[t])
+	}
+	return d
 }
 
 // A term is the loss l of token i of a sequence and its derivative.
 type term func(i int, advantage float64) (l, derivative float64, clipped bool)
 
 // Each of these returns the terms of a sequence, whose tokens are all responses.
+
+func ppoTerms(new, old []float64, opt *reweight.LossOptions) term {
+	return func(i int, A float64) (float64, float64, bool) {
+		return reference.Surrogate(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
+	}
+}
 
 func gspoTerms(new, old []float64, opt *reweight.LossOptions) term {
 	s, slope := reference.GSPORatio(new, old)
@@ -111,30 +137,38 @@ func vespoTerms(new, old []float64, opt *reweight.LossOptions) term {
 	}
 }
 
-// policyLoss returns the build function of Surrogate with a policy's options.
+// policyLoss returns the build function of Surrogate with a policy's options. PPO takes any
+// log-probabilities, the others those of probabilities.
 func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *reweight.LossOptions) term) func(s Spec) (*Case, error) {
+	ppo, vespo := opt.Policy == reweight.PolicyPPO, opt.Policy == reweight.PolicyVESPO
 	return func(s Spec) (*Case, error) {
 		r := s.rand()
-		logprobs, role := s.responses(r)
+		logprobs, role := s.responses(r, !ppo)
 		n := s.Rows
 		old, adv, w := array[float32](s, n), array[float32](s, n), array[float32](s, n)
 		spread := 0.3
-		if opt.Policy == reweight.PolicyVESPO { // so that the ratio of the trajectory is not far from 1
+		if vespo { // so that the ratio of the trajectory is not far from 1
 			spread /= math.Sqrt(float64(n))
 		}
 		for t := range old {
-			logprobs[t] = -float32(math.Abs(float64(logprobs[t]))) // of a probability at most 1
+			if !ppo {
+				logprobs[t] = -float32(math.Abs(float64(logprobs[t])))
+			}
 			d := spread * r.NormFloat64()
-			if opt.Policy != reweight.PolicyVESPO && r.IntN(40) == 0 {
+			if !vespo && r.IntN(40) == 0 {
 				d *= 100 // beyond the clamp
 			}
-			p := math.Exp(float64(logprobs[t]))
-			moved := p - p*math.Exp(-d)
-			for _, b := range []float64{ // float32 may fall on the other side of a clip
-				math.Exp(d) - (1 - opt.ClipLow), math.Exp(d) - (1 + opt.ClipHigh), math.Exp(d) - opt.RatioCap,
-				moved - opt.ClipHigh, moved + opt.ClipLow,
-			} {
-				if math.Abs(b) < 1e-2 && opt.Policy != reweight.PolicyGSPO && opt.Policy != reweight.PolicyVESPO || s.Family == Offset {
+			ratio := math.Exp(d)
+			limits := []float64{ratio - (1 - opt.ClipLow), ratio - (1 + opt.ClipHigh)}
+			if ppo {
+				limits = append(limits, ratio-opt.DualClip)
+			} else {
+				p := math.Exp(float64(logprobs[t]))
+				moved := p - p*math.Exp(-d)
+				limits = append(limits, ratio-opt.RatioCap, moved-opt.ClipHigh, moved+opt.ClipLow)
+			}
+			for _, b := range limits { // float32 may fall on the other side of a clip
+				if math.Abs(b) < 1e-2 && opt.Policy != reweight.PolicyGSPO && !vespo || s.Family == Offset {
 					d = 0
 				}
 			}
@@ -144,62 +178,68 @@ func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *re
 		}
 		grad, totals := array[float32](s, n), make([]float64, 4)
 		out := f32("gradient", grad)
-		// A ratio has a relative error of 20 (2^-24 + 1.34e-8) + 1.57e-7 at most: surrogate has
-		// the terms. SAPO multiplies the error of a ratio by the ratio, which is at most 70
-		// where its gradient is not below the absolute tolerance, and by its temperature.
+		// A log-ratio is at most 20 nats: its rounding costs 20*2^-24 and that of log2(e)
+		// costs 20*1.34e-8. Then comes 2^y. SAPO multiplies the error of a ratio by the ratio,
+		// which is at most 70 where its gradient is not below the absolute tolerance, and by
+		// its temperature.
 		out.abs, out.rel = 1e-30, 4e-6
 		if opt.Policy == reweight.PolicySAPO {
 			out.rel = 4e-5
 		}
 		total := sums("tokens, clipped, loss and log-ratio", totals)
-		total.abs = (20+9)*0x1p-24 + 20*1.34e-8 + 1.57e-7
-		c := &Case{Elements: n, Bytes: int64(n) * 21, input: raw.Bytes(logprobs), outputs: []output{out, total}}
-		c.run = func(impl Runner) error {
-			q, err := impl.Surrogate(grad, logprobs, old, adv, w, role, 0.5, opt)
-			totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), float64(q.Clipped), q.Loss, q.LogRatio
-			return err
-		}
-		c.reference = func() {
-			g, sum, magnitudes := c.outputs[0].want, c.outputs[1].want, c.outputs[1].terms
-			clear(g)
-			clear(sum)
-			clear(magnitudes)
-			var at []int // the response tokens
-			var x, y []float64
-			for t, v := range logprobs {
-				if role[t] != reweight.RoleMasked {
-					at = append(at, t)
-					x, y = append(x, float64(v)), append(y, float64(v)-float64(v-old[t])) // the kernel's ratio is that of the difference in float32
+		total.abs = (20+9)*0x1p-24 + 20*1.34e-8 + 1.57e-7 // also 9 roundings of products and in a group
+		return &Case{
+			Elements: n, Bytes: int64(n) * 21, Input: raw.Bytes(logprobs), outputs: []output{out, total},
+			Run: func(impl Runner) error {
+				q, err := impl.Surrogate(grad, logprobs, old, adv, w, role, 0.5, opt)
+				totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), float64(q.Clipped), q.Loss, q.LogRatio
+				return err
+			},
+			Reference: func() {
+				g, sum, magnitudes := out.want, total.want, total.terms
+				clear(g)
+				clear(sum)
+				clear(magnitudes)
+				var at []int // the response tokens
+				var x, y []float64
+				for t, v := range logprobs {
+					if role[t] != reweight.RoleMasked {
+						at = append(at, t)
+						// The kernel's ratio is that of the difference in float32.
+						x, y = append(x, float64(v)), append(y, float64(v)-float64(v-old[t]))
+					}
 				}
-			}
-			if len(at) == 0 {
-				return
-			}
-			of := terms(x, y, &opt)
-			for i, t := range at {
-				l, derivative, clipped := of(i, float64(adv[t]))
-				sum[0]++
-				if clipped {
-					sum[1]++
+				if len(at) == 0 {
+					return
 				}
-				d := max(-20, min(20, x[i]-y[i]))
-				sum[2] += float64(w[t]) * l
-				sum[3] += d
-				magnitudes[2] += math.Abs(float64(w[t]) * l)
-				magnitudes[3] += math.Abs(d)
-				g[t] = 0.5 * float64(w[t]) * derivative
-			}
-			magnitudes[0], magnitudes[1] = sum[0], sum[0]
-		}
-		return c, nil
+				of := terms(x, y, &opt)
+				for i, t := range at {
+					l, derivative, clipped := of(i, float64(adv[t]))
+					sum[0]++
+					if clipped {
+						sum[1]++
+					}
+					d := max(-20, min(20, x[i]-y[i]))
+					sum[2] += float64(w[t]) * l
+					sum[3] += d
+					magnitudes[2] += math.Abs(float64(w[t]) * l)
+					magnitudes[3] += math.Abs(d)
+					g[t] = 0.5 * float64(w[t]) * derivative
+				}
+				magnitudes[0], magnitudes[1] = sum[0], sum[0]
+			},
+		}, nil
 	}
 }
+
+// oneByOne leaves the terms of the tokens as they are.
+var oneByOne = reference.Aggregating{Aggregation: reference.SeqMeanTokenSumNorm, NormLength: 1}
 
 // klLoss is the loss of the policy gradient, whose terms are 0 because the advantages
 // are, with the divergence from the reference.
 func klLoss(s Spec) (*Case, error) {
 	r := s.rand()
-	logprobs, role := s.responses(r)
+	logprobs, role := s.responses(r, true)
 	n := s.Rows
 	ref, adv := array[float32](s, n), array[float32](s, n)
 	for t := range ref {
@@ -212,8 +252,9 @@ func klLoss(s Spec) (*Case, error) {
 		}
 		ref[t] = logprobs[t] - float32(x)
 	}
-	b := s.whole(role)
+	b, wide := s.whole(role)
 	b.Logprobs, b.OldLogprobs, b.RefLogprobs, b.Advantages = logprobs, ref, ref, adv
+	wide.Logprobs, wide.RefLogprobs = differences(logprobs, ref), make([]float64, n)
 	opt := reweight.DefaultPG
 	opt.Aggregation, opt.NormLength = reweight.SeqMeanTokenSumNorm, 1
 	opt.KLCoef = 0.5
@@ -226,36 +267,26 @@ func klLoss(s Spec) (*Case, error) {
 	total := sums("tokens, loss, divergence in it and mean divergence", totals)
 	// The estimate is at least 0.09 of e^y there, or of |y|.
 	total.abs = 1e-5
-	c := &Case{Elements: n, Bytes: int64(n) * 17, input: raw.Bytes(logprobs), outputs: []output{out, total}}
-	c.run = func(impl Runner) error {
-		q, err := impl.(*reweight.Workspace).Loss(grad, nil, b, opt)
-		totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), q.Loss, q.KLLoss, q.KL
-		return err
-	}
-	c.reference = func() {
-		g, sum, terms := c.outputs[0].want, c.outputs[1].want, c.outputs[1].terms
-		clear(g)
-		clear(sum)
-		for t, v := range logprobs {
-			if role[t] == reweight.RoleMasked {
-				continue
-			}
-			k, derivative := reference.KL(reference.KLK3, float64(v-ref[t]), 0)
-			sum[0]++
-			sum[1] += opt.KLCoef * k
-			sum[3] += k
-			g[t] = opt.KLCoef * derivative
-		}
-		sum[2] = sum[1]
-		sum[3] /= max(1, sum[0])
-		copy(terms, sum)
-	}
-	return c, nil
+	return &Case{
+		Elements: n, Bytes: int64(n) * 17, Input: raw.Bytes(logprobs), outputs: []output{out, total},
+		Run: func(impl Runner) error {
+			q, err := impl.(*reweight.Workspace).Loss(grad, nil, b, opt)
+			totals[0], totals[1], totals[2], totals[3] = float64(q.Tokens), q.Loss, q.KLLoss, q.KL
+			return err
+		},
+		Reference: func() {
+			l, gradient := reference.KLLoss(wide, reference.KLK3, opt.KLCoef, oneByOne)
+			copy(out.want, gradient)
+			tokens := float64(responses(role))
+			copy(total.want, []float64{tokens, l, l, l / opt.KLCoef / max(1, tokens)})
+			copy(total.terms, total.want)
+		},
+	}, nil
 }
 
 func valueLoss(s Spec) (*Case, error) {
 	r := s.rand()
-	values, role := s.responses(r)
+	values, role := s.responses(r, true)
 	n := s.Rows
 	old, returns := array[float32](s, n), array[float32](s, n)
 	opt := reweight.DefaultValueLoss
@@ -268,8 +299,9 @@ func valueLoss(s Spec) (*Case, error) {
 			old[t] = v
 		}
 	}
-	b := s.whole(role)
+	b, wide := s.whole(role)
 	b.NewValues, b.Values, b.Returns = values, old, returns
+	wide.NewValues, wide.Values, wide.Returns = reference.Floats(values), reference.Floats(old), reference.Floats(returns)
 	grad, totals := array[float32](s, n), make([]float64, 3)
 	out := f32("gradient", grad)
 	out.rel = 2 * unit32 // one difference
@@ -277,37 +309,25 @@ func valueLoss(s Spec) (*Case, error) {
 	// The clipped value is rounded to float32 at up to 32, and the difference from the
 	// return is squared. Then come 9 roundings of products and in a group.
 	total.abs = 2e-5
-	c := &Case{Elements: n, Bytes: int64(n) * 17, input: raw.Bytes(values), outputs: []output{out, total}}
-	c.run = func(impl Runner) error {
-		q, err := impl.(*reweight.Workspace).ValueLoss(grad, b, opt)
-		totals[0], totals[1], totals[2] = float64(q.Tokens), q.ClipFraction, q.Loss
-		return err
-	}
-	c.reference = func() {
-		g, sum, terms := c.outputs[0].want, c.outputs[1].want, c.outputs[1].terms
-		clear(g)
-		clear(sum)
-		for t, v := range values {
-			if role[t] == reweight.RoleMasked {
-				continue
-			}
-			l, derivative, clipped := reference.ValueTerm(float64(v), float64(old[t]), float64(returns[t]), opt.Clip)
-			sum[0]++
-			if clipped {
-				sum[1]++
-			}
-			sum[2] += l
-			g[t] = derivative
-		}
-		sum[1] /= max(1, sum[0])
-		copy(terms, sum)
-	}
-	return c, nil
+	return &Case{
+		Elements: n, Bytes: int64(n) * 17, Input: raw.Bytes(values), outputs: []output{out, total},
+		Run: func(impl Runner) error {
+			q, err := impl.(*reweight.Workspace).ValueLoss(grad, b, opt)
+			totals[0], totals[1], totals[2] = float64(q.Tokens), q.ClipFraction, q.Loss
+			return err
+		},
+		Reference: func() {
+			q := reference.ValueLoss(wide, opt.Clip, oneByOne)
+			copy(out.want, q.Gradient)
+			copy(total.want, []float64{float64(responses(role)), q.ClipFraction, q.Loss})
+			copy(total.terms, total.want)
+		},
+	}, nil
 }
 
 func rolloutCorrection(s Spec) (*Case, error) {
 	r := s.rand()
-	old, role := s.responses(r)
+	old, role := s.responses(r, true)
 	n := s.Rows
 	rollout := array[float32](s, n)
 	for t := range rollout {
@@ -317,23 +337,19 @@ func rolloutCorrection(s Spec) (*Case, error) {
 		}
 		rollout[t] = old[t] - float32(z)
 	}
-	b := s.whole(role)
+	b, wide := s.whole(role)
 	b.OldLogprobs, b.RolloutLogprobs = old, rollout
+	wide.OldLogprobs, wide.RolloutLogprobs = differences(old, rollout), make([]float64, n)
 	opt := reweight.DefaultRolloutCorrection
 	factors := array[float32](s, n)
 	out := f32("factor", factors)
-	out.rel = 20*(0x1p-24+1.34e-8) + 1.57e-7 + 0x1p-24 // as in surrogate
-	c := &Case{Elements: n, Bytes: int64(n) * 13, input: raw.Bytes(old), outputs: []output{out}}
-	c.run = func(impl Runner) error { return impl.(*reweight.Workspace).RolloutCorrection(factors, b, opt) }
-	c.reference = func() {
-		// The kernel's ratio is that of the difference in float32.
-		x := &reference.Batch{Role: reference.Roles(role), SeqOffsets: b.SeqOffsets, OldLogprobs: make([]float64, n), RolloutLogprobs: make([]float64, n)}
-		for t, v := range old {
-			if role[t] != reweight.RoleMasked {
-				x.OldLogprobs[t] = float64(v - rollout[t])
-			}
-		}
-		copy(c.outputs[0].want, reference.RolloutCorrection(x, reference.CorrectionOptions{Level: reference.CorrectToken, Low: opt.Low, High: opt.High}))
-	}
-	return c, nil
+	out.rel = 20*(0x1p-24+1.34e-8) + 1.57e-7 + 0x1p-24 // as in policyLoss
+	return &Case{
+		Elements: n, Bytes: int64(n) * 13, Input: raw.Bytes(old), outputs: []output{out},
+		Run: func(impl Runner) error { return impl.(*reweight.Workspace).RolloutCorrection(factors, b, opt) },
+		Reference: func() {
+			truth := reference.CorrectionOptions{Level: reference.CorrectToken, Low: opt.Low, High: opt.High}
+			copy(out.want, reference.RolloutCorrection(wide, truth))
+		},
+	}, nil
 }

@@ -160,8 +160,8 @@ func withIdle(k Kernel) Kernel {
 		if err != nil {
 			return nil, err
 		}
-		run := c.run
-		c.run = func(impl Runner) error {
+		run := c.Run
+		c.Run = func(impl Runner) error {
 			if _, ok := impl.(idle); ok {
 				return nil
 			}
@@ -233,10 +233,10 @@ func TestInput(t *testing.T) {
 			for i := range bits {
 				must.Do(c.Run(&reweight.Workspace{}))
 				bits[i] = c.Bits(nil)
-				clear(c.Input())
+				clear(c.Input)
 			}
-			if slices.Equal(bits[0], bits[1]) || int64(len(c.Input())) != int64(c.Elements)*int64(dtype.Size()) {
-				t.Errorf("%s %s: not the results of these %d bytes", k.Name, dtype, len(c.Input()))
+			if slices.Equal(bits[0], bits[1]) || int64(len(c.Input)) != int64(c.Elements)*int64(dtype.Size()) {
+				t.Errorf("%s %s: not the results of these %d bytes", k.Name, dtype, len(c.Input))
 			}
 		}
 	}
@@ -414,7 +414,7 @@ func TestRowsRepeat(t *testing.T) {
 		c := must.Get(tokenStats(1, "l")(Spec{Rows: 5, Vocab: vocab, DType: dtype}))
 		row := func(i int) []byte {
 			size := vocab * dtype.Size()
-			return c.Input()[i*size : (i+1)*size]
+			return c.Input[i*size : (i+1)*size]
 		}
 		if !bytes.Equal(row(3), row(0)) || !bytes.Equal(row(4), row(1)) || bytes.Equal(row(2), row(0)) || bytes.Equal(row(1), row(0)) {
 			t.Errorf("%v: not three rows that are repeated", dtype)

@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"slices"
+
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/raw"
 	"github.com/seed621a2839/reweight/reference"
@@ -27,8 +29,7 @@ var (
 )
 
 // tokenStats returns a function that builds workloads of TokenStats. outputs says
-// which results they compute: 'l' is the lse, 'e' the entropy, 'p' the
-// log-probability, 'q' the log of the sum of squared probabilities.
+// which results they compute: see statsOf.
 func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 	return func(s Spec) (*Case, error) {
 		r := s.rand()
@@ -37,41 +38,44 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 		for i := range ids {
 			ids[i] = int32(r.IntN(s.Vocab))
 		}
-		var dst reweight.Stats
-		var outs []output
-		var pick []int // which of the reference's four results each output is
-		for _, o := range outputs {
-			v := array[float32](s, s.Rows)
-			switch o {
-			case 'l':
-				dst.LSE, pick = v, append(pick, 0)
-				outs = append(outs, bounded("lse", v, logSumBound(s.Vocab, 1)))
-			case 'e':
-				dst.Entropy, pick = v, append(pick, 1)
-				outs = append(outs, bounded("entropy", v, entropyBound(s.Vocab, tau)))
-			case 'p':
-				dst.Logprob, pick = v, append(pick, 2)
-				outs = append(outs, bounded("logprob", v, logSumBound(s.Vocab, tau)))
-			case 'q':
-				dst.LogSumSqProbs, pick = v, append(pick, 3)
-				outs = append(outs, bounded("log_sum_sq_probs", v, squaresBound(s.Vocab, tau)))
-			}
+		return s.statsOf(logits, input, wide, ids, tau, outputs), nil
+	}
+}
+
+// statsOf returns the workload of these rows, which are the same in wide. Of outputs, 'l' is the
+// lse, 'e' the entropy, 'p' the log-probability, 'q' the log of the sum of squared probabilities.
+func (s Spec) statsOf(logits reweight.Logits, input []byte, wide func() []float64, ids []int32, tau float64, outputs string) *Case {
+	var dst reweight.Stats
+	var outs []output
+	var pick []int // which of the reference's four results each output is
+	for _, o := range outputs {
+		v := array[float32](s, s.Rows)
+		switch o {
+		case 'l':
+			dst.LSE, pick = v, append(pick, 0)
+			outs = append(outs, bounded("lse", v, logSumBound(s.Vocab, 1)))
+		case 'e':
+			dst.Entropy, pick = v, append(pick, 1)
+			outs = append(outs, bounded("entropy", v, entropyBound(s.Vocab, tau)))
+		case 'p':
+			dst.Logprob, pick = v, append(pick, 2)
+			outs = append(outs, bounded("logprob", v, logSumBound(s.Vocab, tau)))
+		case 'q':
+			dst.LogSumSqProbs, pick = v, append(pick, 3)
+			outs = append(outs, bounded("log_sum_sq_probs", v, squaresBound(s.Vocab, tau)))
 		}
-		opt := reweight.TokenStatsOptions{Temperature: tau}
-		c := &Case{
-			Elements: s.Rows * s.Vocab,
-			Bytes:    int64(s.Rows) * (int64(s.Vocab)*int64(s.DType.Size()) + 4*int64(len(outs))),
-			input:    input,
-			outputs:  outs,
-			run:      func(impl Runner) error { return impl.TokenStats(dst, logits, ids, opt) },
-		}
-		c.reference = func() {
+	}
+	opt := reweight.TokenStatsOptions{Temperature: tau}
+	return &Case{
+		Elements: s.Rows * s.Vocab, Bytes: int64(s.Rows) * (int64(s.Vocab)*int64(s.DType.Size()) + 4*int64(len(outs))),
+		Input: input, outputs: outs,
+		Run: func(impl Runner) error { return impl.TokenStats(dst, logits, ids, opt) },
+		Reference: func() {
 			lse, h, l, q := reference.TokenStats(wide(), s.Vocab, ids, tau)
 			for i, p := range pick {
-				copy(c.outputs[i].want, [][]float64{lse, h, l, q}[p])
+				copy(outs[i].want, [][]float64{lse, h, l, q}[p])
 			}
-		}
-		return c, nil
+		},
 	}
 }
 
@@ -83,8 +87,7 @@ func bounded(name string, got []float32, bound float64) output {
 	return out
 }
 
-// rowGradient returns a function that builds workloads of RowGradient: the gradient
-// with respect to each logit, written to other memory than the logits. The gradients of
+// rowGradient returns a function that builds workloads of RowGradient. The gradients of
 // the rows' entropies have the standard deviation ofEntropy.
 func rowGradient(tau, bonus, ofEntropy float64) func(Spec) (*Case, error) {
 	return func(s Spec) (*Case, error) {
@@ -96,57 +99,59 @@ func rowGradient(tau, bonus, ofEntropy float64) func(Spec) (*Case, error) {
 			ids[i] = int32(r.IntN(s.Vocab))
 			grad[i] = float32(r.NormFloat64())
 		}
-		bonuses := make([]float64, s.Rows) // of each row
 		var gradEntropy []float32
 		if ofEntropy != 0 {
-			gradEntropy = make([]float32, s.Rows)
-		}
-		for i := range bonuses {
-			bonuses[i] = bonus
-			if ofEntropy != 0 {
-				gradEntropy[i] = float32(r.NormFloat64() * ofEntropy)
-				bonuses[i] -= float64(gradEntropy[i])
+			for range s.Rows {
+				gradEntropy = append(gradEntropy, float32(r.NormFloat64()*ofEntropy))
 			}
 		}
-		l, h := make([]float32, s.Rows), make([]float32, s.Rows)
-		var ws reweight.Workspace
-		if err := ws.TokenStats(reweight.Stats{Entropy: h, Logprob: l}, logits, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
-			return nil, err
-		}
-		n := s.Rows * s.Vocab
-		dst := reweight.Logits{Vocab: s.Vocab}
-		out := output{name: "gradient", elements: n, half: 0x1p-24}
-		out.bound = func(i int) float64 { return gradientBound(s.Vocab, tau, float64(grad[i/s.Vocab]), bonuses[i/s.Vocab]) }
-		if s.DType == reweight.DTypeBF16 {
-			dst.BF16 = array[reweight.BF16](s, n)
-			out.memory = raw.Bytes(dst.BF16)
-			out.got = func(i int) float64 { return float64(dst.BF16[i].Float32()) }
-			out.half = 0x1p-8
-		} else {
-			dst.F32 = array[float32](s, n)
-			out.memory = raw.Bytes(dst.F32)
-			out.got = func(i int) float64 { return float64(dst.F32[i]) }
-		}
-		opt := reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}
-		c := &Case{
-			Elements: n,
-			Bytes:    2 * int64(n) * int64(s.DType.Size()),
-			input:    input,
-			outputs:  []output{out},
-			run: func(impl Runner) error {
-				return impl.RowGradient(dst, logits, ids, reweight.RowGradientInput{Logprobs: l, Entropy: h, Grad: grad, GradEntropy: gradEntropy}, opt)
-			},
-		}
-		c.reference = func() {
-			x := wide()
-			if c.outputs[0].want == nil {
-				c.outputs[0].want = make([]float64, n)
-			}
-			want := c.outputs[0].want
-			for i := range s.Rows {
-				copy(want[i*s.Vocab:], reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], tau, float64(grad[i]), bonuses[i]))
-			}
-		}
-		return c, nil
+		return s.gradientOf(logits, input, wide, ids, grad, gradEntropy, tau, bonus)
 	}
+}
+
+// gradientOf returns the workload of these rows, which are the same in wide: the gradient
+// with respect to each logit, written to other memory than the logits.
+func (s Spec) gradientOf(
+	logits reweight.Logits, input []byte, wide func() []float64, ids []int32, grad, gradEntropy []float32, tau, bonus float64,
+) (*Case, error) {
+	bonuses := slices.Repeat([]float64{bonus}, s.Rows)
+	for i, g := range gradEntropy {
+		bonuses[i] -= float64(g)
+	}
+	l, h := make([]float32, s.Rows), make([]float32, s.Rows)
+	var ws reweight.Workspace
+	if err := ws.TokenStats(reweight.Stats{Entropy: h, Logprob: l}, logits, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
+		return nil, err
+	}
+	n := s.Rows * s.Vocab
+	dst := reweight.Logits{Vocab: s.Vocab}
+	out := output{name: "gradient", elements: n, half: 0x1p-24}
+	out.bound = func(i int) float64 { return gradientBound(s.Vocab, tau, float64(grad[i/s.Vocab]), bonuses[i/s.Vocab]) }
+	if s.DType == reweight.DTypeBF16 {
+		dst.BF16 = array[reweight.BF16](s, n)
+		out.memory = raw.Bytes(dst.BF16)
+		out.got = func(i int) float64 { return float64(dst.BF16[i].Float32()) }
+		out.half = 0x1p-8
+	} else {
+		dst.F32 = array[float32](s, n)
+		out.memory = raw.Bytes(dst.F32)
+		out.got = func(i int) float64 { return float64(dst.F32[i]) }
+	}
+	opt := reweight.RowGradientOptions{Temperature: tau, EntropyBonus: bonus}
+	c := &Case{
+		Elements: n, Bytes: 2 * int64(n) * int64(s.DType.Size()), Input: input, outputs: []output{out},
+		Run: func(impl Runner) error {
+			of := reweight.RowGradientInput{Logprobs: l, Entropy: h, Grad: grad, GradEntropy: gradEntropy}
+			return impl.RowGradient(dst, logits, ids, of, opt)
+		},
+	}
+	c.Reference = func() {
+		x := wide()
+		want := slices.Grow(c.outputs[0].want[:0], n)
+		for i := range s.Rows {
+			want = append(want, reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], tau, float64(grad[i]), bonuses[i])...)
+		}
+		c.outputs[0].want = want
+	}
+	return c, nil
 }

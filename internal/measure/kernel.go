@@ -88,12 +88,12 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 				return nil, err
 			}
 		}
-		s.Budget *= time.Duration(max(1, min(16, len(c.Input())/StreamBytes)))
+		s.Budget *= time.Duration(max(1, min(16, len(c.Input)/StreamBytes)))
 	}
 	// The plain read is measured twice, as if it were two functions: the
 	// difference between the two is the noise of the machine.
 	const read, again, reference, portable, first = 0, 1, 2, 3, 4
-	readAll := bench.PlainRead(c.Input(), workers)
+	readAll := bench.PlainRead(c.Input, workers)
 	plain := kernels.Implementations()[0]
 	serial := plain.New(1)
 	fns := []func() error{readAll, readAll, func() error { few.Reference(); return nil }, func() error { return few.Run(serial) }}
@@ -126,8 +126,8 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 		ns := samples.Median(first + i).Times(whole)
 		r.NsPerElement = ns.Times(1 / float64(c.Elements))
 		r.GBPerS = float64(c.Bytes) / ns.Median
-		r.ReadGBPerS = float64(len(c.Input())) / samples.Median(read).Median
-		r.Share = samples.Ratio(read, first+i).Times(float64(c.Bytes) / float64(len(c.Input())) / whole)
+		r.ReadGBPerS = float64(len(c.Input)) / samples.Median(read).Median
+		r.Share = samples.Ratio(read, first+i).Times(float64(c.Bytes) / float64(len(c.Input)) / whole)
 		r.TimesReference = samples.Ratio(reference, first+i).Times(fewer)
 		r.TimesPortable = samples.Ratio(portable, first+i).Times(fewer)
 		r.Null = null

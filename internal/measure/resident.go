@@ -46,7 +46,7 @@ func newResident(dev *gpu.Device, k kernels.Kernel, dtype reweight.DType, rows, 
 	if err != nil {
 		return nil, err
 	}
-	r := &Resident{deviceMemory: deviceMemory{dev: dev}, kernel: k, dtype: dtype, vocab: vocab, few: few, moved: int64(times) * few.Bytes, input: times * len(few.Input())}
+	r := &Resident{deviceMemory: deviceMemory{dev: dev}, kernel: k, dtype: dtype, vocab: vocab, few: few, moved: int64(times) * few.Bytes, input: times * len(few.Input)}
 	size := gpu.Size{}
 	if !k.Rows {
 		size = gpu.Size{Tokens: rows}
@@ -55,7 +55,7 @@ func newResident(dev *gpu.Device, k kernels.Kernel, dtype reweight.DType, rows, 
 		return nil, &fullError{size.Bytes(), err}
 	}
 	r.runner.inPlace = true
-	r.main = in(r.runner, few.Input())
+	r.main = in(r.runner, few.Input)
 	if err = r.runner.err; err == nil {
 		r.scratch, err = r.take(r.input)
 	}
