@@ -2,7 +2,6 @@ package kernels
 
 import (
 	"flag"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -96,61 +95,6 @@ func unaligned(bytes int) []byte {
 	words := make([]uint64, (bytes+15)/16*2) // the heap aligns what is larger than 8 bytes to 16
 	all := raw.Bytes(words)
 	return all[len(all)-bytes:]
-}
-
-// TestSpecialEverywhereOnGPU puts NaN and infinities at every position of rows, of
-// lengths that are whole chunks and that are not. Each position is a row of one call.
-func TestSpecialEverywhereOnGPU(t *testing.T) {
-	impls := withGPU(t)
-	if impls[len(impls)-1].Name != gpuName {
-		t.Skip("-gpu none")
-	}
-	special := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.Float32frombits(0x7f800001), math.Float32frombits(0xffbfffff)}
-	for _, n := range []int{1, 2, 7, 15, 16, 17, 33, 100, 128, 130, 257, 1024, 1100, 2100, 4097, 8200} {
-		// Every position of rows of up to two blocks; of longer rows, and by default, those
-		// at a step, from another one on in each case.
-		elements := 20_000
-		switch {
-		case *withGPUFlag == "all":
-			elements = 5_000_000
-		case testing.Short():
-			elements = 2_000
-		}
-		step := max(1, n*n/elements)
-		for i, dtype := range anyFloat {
-			for which, v := range special {
-				if n > 300 && which%len(anyFloat) != i {
-					continue // long rows of each dtype have some of the values
-				}
-				rows := (n + step - 1) / step
-				x := make([]float32, rows*n)
-				for i := range x {
-					if x[i] = float32(i % 3); which%2 == 1 && i%n < 1024 && n > 1024 {
-						x[i] = float32(math.Inf(-1)) // the first block is skipped
-					}
-				}
-				for r := range rows {
-					x[r*n+min(n-1, r*step+which%step)] = v
-				}
-				l := logitsOf(dtype, x, n)
-				ids := make([]int32, rows)
-				for r := range ids {
-					ids[r] = int32((r * 7) % n)
-				}
-				var first []float32
-				for i, impl := range impls {
-					out := make([]float32, 3*rows)
-					dst := reweight.Stats{LSE: out[:rows], Entropy: out[rows : 2*rows], Logprob: out[2*rows:]}
-					must.Do(impl.New(1).TokenStats(dst, l, ids, reweight.DefaultTokenStats))
-					if i == 0 {
-						first = out
-						continue
-					}
-					compareRows(t, impl, fmt.Sprintf("%v, rows of %d with %v", dtype, n, v), rows, n, out, first)
-				}
-			}
-		}
-	}
 }
 
 // TestEveryHalf: every bfloat16 and half-precision number is read as what it is. Each

@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testlib"
-	"github.com/seed621a2839/reweight/reference"
 	"pgregory.net/rapid"
 )
 
@@ -51,16 +51,22 @@ func check(t reporter, impls []Implementation, k Kernel, s Spec) {
 		t.Errorf("%s %+v: %v", k.Name, s, err)
 		return
 	}
+	what := fmt.Sprintf("%s %v %v, %d x %d, seed %d", k.Name, s.Family, s.DType, s.Rows, s.Vocab, s.Seed)
+	checkCase(t, k.On(impls), what, s, c)
+}
+
+func checkCase(t reporter, impls []Implementation, what string, s Spec, c *Case) {
+	t.Helper()
 	c.Reference()
 	var first []uint64
-	for _, impl := range k.On(impls) {
+	for _, impl := range impls {
 		c.Spoil()
 		if err := c.Run(impl.New(1)); err != nil {
-			t.Errorf("%s %s %+v: %v", k.Name, impl.Name, s, err)
+			t.Errorf("%s on %s: %v", what, impl.Name, err)
 			return
 		}
 		if _, err := c.Check(); err != nil {
-			t.Errorf("%s %s %v %v, %d x %d, seed %d: %v", k.Name, impl.Name, s.Family, s.DType, s.Rows, s.Vocab, s.Seed, err)
+			t.Errorf("%s on %s: %v", what, impl.Name, err)
 		}
 		bits := c.Bits(nil)
 		if first == nil {
@@ -69,7 +75,7 @@ func check(t reporter, impls []Implementation, k Kernel, s Spec) {
 		}
 		countCase(impl, c, s, bits, first)
 		if !slices.Equal(first, bits) {
-			t.Errorf("%s %s %v %v, %d x %d, seed %d: not the bits of %s", k.Name, impl.Name, s.Family, s.DType, s.Rows, s.Vocab, s.Seed, impls[0].Name)
+			t.Errorf("%s on %s: not the bits of %s", what, impl.Name, impls[0].Name)
 		}
 	}
 }
@@ -271,33 +277,36 @@ func TestNoAllocations(t *testing.T) {
 }
 
 // TestSpecialEverywhere puts NaN and +Inf at every position of rows, of lengths that
-// are whole chunks and that are not.
+// are whole chunks and that are not. Each position is a row of one call. The interpreter of the
+// GPU's kernels has those at a step.
 func TestSpecialEverywhere(t *testing.T) {
-	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	// A NaN of any payload must give NaN: with low bits, signalling, and quiet.
-	specials := []float32{nan, math.Float32frombits(0x7fc00001), math.Float32frombits(0xff800001), math.Float32frombits(0x7fc00000), inf}
-	for _, impl := range onCPU(t) {
-		run := impl.New(1)
-		for _, n := range []int{1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 128, 130, 257, 1024, 1100, 2100} {
-			for at := range n {
-				// All elements are 1; all are -Inf; or those of the first block are -Inf, so
-				// that the kernels skip it, and the others are 1.
-				for _, masked := range []int{0, n, 1024} {
-					row := make([]float32, n)
-					for i := range row {
-						if row[i] = 1; i < masked {
-							row[i] = -inf
-						}
-					}
-					some := specials
-					if n > 130 && !*long { // a position has one of them, and each lane has all
-						some = specials[at%len(specials):][:1]
-					}
-					for _, special := range some {
-						row[at] = special
-						want := [4]float32{special, nan, nan, nan}
-						if err := statsAre(run, row, int32(n/2), want); err != nil {
-							t.Fatalf("%s: %d elements, %d of -Inf, %v at %d: %v", impl.Name, n, masked, special, at, err)
+	elements := 20_000 // that the GPU has in a call
+	switch {
+	case *withGPUFlag == "all":
+		elements = 5_000_000
+	case testing.Short():
+		elements = 2_000
+	}
+	for _, impl := range withGPU(t) {
+		for _, n := range []int{1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 128, 130, 257, 1024, 1100, 2100, 4097} {
+			step, dtypes := 1, anyFloat[:1]
+			if impl.Name == gpuName {
+				step, dtypes = max(1, n*n/elements), anyFloat
+			} else if n > 4096 {
+				continue
+			}
+			turns := len(specials)
+			if n > 130 && !*long { // a position has one of them, and each lane has all
+				turns = 1
+			}
+			// All elements are 1; all are -Inf; or those of the first block are -Inf, so
+			// that the kernels skip it, and the others are 1.
+			for _, masked := range []int{0, n, 1024} {
+				for turn := range turns {
+					x, special := specialRows(n, masked, turn, step)
+					for _, dtype := range dtypes {
+						if at, err := statsAre(impl, logitsOf(dtype, x, n), special); err != nil {
+							t.Fatalf("%s: %v, %d elements, %d of -Inf, %v at %d: %v", impl.Name, dtype, n, masked, special[at], at*step, err)
 						}
 					}
 				}
@@ -306,25 +315,62 @@ func TestSpecialEverywhere(t *testing.T) {
 	}
 }
 
-// statsAre runs the row as float32 with all outputs, with each alone, and with some,
-// and returns an error if a result is not the wanted one.
-func statsAre(run Runner, row []float32, id int32, want [4]float32) error {
-	var got [4][1]float32
-	full := reweight.Stats{LSE: got[0][:], Entropy: got[1][:], Logprob: got[2][:], LogSumSqProbs: got[3][:]}
-	l := reweight.Logits{Vocab: len(row), F32: row}
-	for _, dst := range []reweight.Stats{full, {LSE: full.LSE}, {Entropy: full.Entropy}, {Logprob: full.Logprob}, {LogSumSqProbs: full.LogSumSqProbs},
-		{LSE: full.LSE, Logprob: full.Logprob}, {LSE: full.LSE, Entropy: full.Entropy, Logprob: full.Logprob}} {
-		got = [4][1]float32{{-77}, {-77}, {-77}, {-77}}
-		if err := run.TokenStats(dst, l, []int32{id}, reweight.DefaultTokenStats); err != nil {
-			return err
+// A NaN of any payload must give NaN: with low bits, signalling, and quiet.
+var specials = []float32{
+	float32(math.NaN()), math.Float32frombits(0x7fc00001), math.Float32frombits(0xff800001), math.Float32frombits(0x7fc00000),
+	float32(math.Inf(1)),
+}
+
+// specialRows returns rows of n elements, each with one that is special at another position, and
+// those.
+func specialRows(n, masked, turn, step int) (x, special []float32) {
+	for at := 0; at < n; at += step {
+		row := slices.Repeat([]float32{1}, n)
+		for i := range min(masked, n) {
+			row[i] = float32(math.Inf(-1))
 		}
-		for o, out := range [][]float32{dst.LSE, dst.Entropy, dst.Logprob, dst.LogSumSqProbs} {
-			if out != nil && out[0] != want[o] && !(out[0] != out[0] && want[o] != want[o]) {
-				return fmt.Errorf("output %d = %v, want %v", o, out[0], want[o])
+		row[at] = specials[(at+turn)%len(specials)]
+		x, special = append(x, row...), append(special, row[at])
+	}
+	return x, special
+}
+
+// statsAre runs rows with all outputs, and on the CPU with each alone, and with some, and returns a
+// row and an error if a result is not that of the special element: the LSE of +Inf is that, and
+// all else NaN.
+func statsAre(impl Implementation, l reweight.Logits, special []float32) (row int, err error) {
+	rows := len(special)
+	ids := make([]int32, rows)
+	for r := range ids {
+		ids[r] = int32((l.Vocab/2 + 7*r) % l.Vocab)
+	}
+	run := impl.New(1)
+	for outputs := range 16 { // bit by bit
+		if outputs == 0 || impl.Name == gpuName && outputs < 15 {
+			continue
+		}
+		got := slices.Repeat([]float32{-77}, 4*rows)
+		var dst reweight.Stats
+		for o, to := range []*[]float32{&dst.LSE, &dst.Entropy, &dst.Logprob, &dst.LogSumSqProbs} {
+			if outputs>>o&1 != 0 {
+				*to = got[o*rows : (o+1)*rows]
+			}
+		}
+		if err := run.TokenStats(dst, l, ids, reweight.DefaultTokenStats); err != nil {
+			return 0, err
+		}
+		count(impl, tally{1, rows, rows * l.Vocab, rows * bits.OnesCount(uint(outputs)), 0})
+		for i, g := range got {
+			o, want := i/rows, float32(math.NaN())
+			if o == 0 {
+				want = special[i%rows]
+			}
+			if outputs>>o&1 != 0 && g != want && !(g != g && want != want) {
+				return i % rows, fmt.Errorf("output %d = %v, want %v", o, g, want)
 			}
 		}
 	}
-	return nil
+	return 0, nil
 }
 
 // FuzzTokenStats takes any bytes as a row of any dtype and compares every
@@ -359,33 +405,9 @@ func FuzzTokenStats(f *testing.F) {
 				x[i] = float64(l.F16[i].Float32())
 			}
 		}
-		ids := []int32{int32(int(id) % n)}
-		lse, h, lp, squares := reference.TokenStats(x, n, ids, tau)
-		want := [4]float64{lse[0], h[0], lp[0], squares[0]}
-		bound := [4]float64{logSumBound(n, 1), entropyBound(n, tau), logSumBound(n, tau), squaresBound(n, tau)}
-		var first [4]float32
-		for i, impl := range impls {
-			var got [4]float32
-			must.Do(impl.New(1).TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3], LogSumSqProbs: got[3:4]}, l, ids, reweight.TokenStatsOptions{Temperature: tau}))
-			for o, w := range want {
-				g := float64(got[o])
-				if g == w || g != g && w != w {
-					continue
-				}
-				if !(math.Abs(g-w) <= bound[o]+math.Abs(w)*0x1p-24) && !(math.Abs(w) > math.MaxFloat32 && math.IsInf(g, int(math.Copysign(1, w)))) {
-					t.Errorf("%s: output %d = %v, want %v", impl.Name, o, g, w)
-				}
-			}
-			if i == 0 {
-				first = got
-			} else {
-				for o := range got {
-					if math.Float32bits(got[o]) != math.Float32bits(first[o]) && !(got[o] != got[o] && first[o] != first[o]) {
-						t.Errorf("%s: output %d = %x, %s has %x", impl.Name, o, got[o], impls[0].Name, first[o])
-					}
-				}
-			}
-		}
+		spec := Spec{Rows: 1, Vocab: n, DType: l.DType()}
+		c := spec.statsOf(l, nil, func() []float64 { return x }, []int32{int32(int(id) % n)}, tau, "lepq")
+		checkCase(t, impls, fmt.Sprintf("%d elements at %v", n, tau), spec, c)
 	})
 }
 
