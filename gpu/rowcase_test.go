@@ -11,9 +11,9 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/randomcalls"
 	"github.com/seed621a2839/reweight/internal/raw"
 	"github.com/seed621a2839/reweight/internal/testgpu"
+	"github.com/seed621a2839/reweight/kernels"
 )
 
 // temperatures are some for which log2(e) / tau is rounded up, down and not at all, and
@@ -240,7 +240,7 @@ func logitsOf(d reweight.DType, vocab int, x []float32) reweight.Logits {
 		case reweight.DTypeBF16:
 			l.BF16[i] = reweight.ToBF16(v)
 		default:
-			l.F16[i] = randomcalls.ToF16(v)
+			l.F16[i] = kernels.ToF16(v)
 		}
 	}
 	return l

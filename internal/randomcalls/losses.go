@@ -13,13 +13,12 @@ var policies = []reweight.LossOptions{
 	reweight.DefaultDPPOKL, reweight.DefaultDRO, reweight.DefaultGMPO, reweight.DefaultClipCov, reweight.DefaultKLCov,
 }
 
-// policyOptions are of any policy, with or without a divergence, and may have one that is
-// wrong.
+// policyOptions are of any policy, with or without a divergence.
 func (d *Draws) policyOptions() reweight.LossOptions {
 	opt := one(d, policies...)
-	fields := []*float64{&opt.ClipLow, &opt.ClipHigh, &opt.DualClip, &opt.TauPos, &opt.TauNeg, &opt.RatioCap, &opt.PowerPos, &opt.DecayPos, &opt.PowerNeg, &opt.DecayNeg, &opt.CovCoef}
 	if d.IntN(3) == 0 {
-		x := one(d, fields...)
+		x := one(d, &opt.ClipLow, &opt.ClipHigh, &opt.DualClip, &opt.TauPos, &opt.TauNeg, &opt.RatioCap,
+			&opt.PowerPos, &opt.DecayPos, &opt.PowerNeg, &opt.DecayNeg, &opt.CovCoef)
 		*x = one(d, 1e-3, 0.5, 1, 3)
 	}
 	switch opt.Policy {
@@ -42,28 +41,6 @@ func (d *Draws) policyOptions() reweight.LossOptions {
 	if d.IntN(2) == 0 {
 		opt.KL, opt.KLCoef = reweight.KLForm(d.IntN(7)), one(d, 0.001, 0.001, -0.5, 1, 1e30)
 	}
-	if d.err() {
-		switch d.IntN(8) {
-		case 0:
-			opt.Aggregation = 4
-		case 1:
-			opt.Sequence = 2
-		case 2:
-			opt.KL = 7
-		case 3:
-			opt.KLCoef = one(d, 1e39, math.Inf(-1), math.NaN())
-		case 4:
-			opt = reweight.LossOptions{Policy: opt.Policy}
-		case 5:
-			x := one(d, fields...)
-			*x = one(d, -1, -1e-30, 1e39, math.NaN(), math.Inf(1), 0)
-		case 6:
-			opt.Policy = reweight.PolicyKLCov + 1
-		case 7:
-			x := one(d, &opt.Beta, &opt.CovShare, &opt.CovLow, &opt.CovHigh)
-			*x = one(d, -100, 1e39, math.NaN(), math.Inf(1), 0)
-		}
-	}
 	return opt
 }
 
@@ -81,9 +58,6 @@ func Losses() []Trial {
 		{"KLRewards", func(d *Draws, c Caller) Outcome {
 			b := d.batch()
 			opt := reweight.KLRewardsOptions{KL: reweight.KLForm(d.IntN(7)), KLCoef: one(d, 0.001, 0.001, 0, -0.5, 1e30)}
-			if d.err() {
-				opt.KL, opt.KLCoef = one(d, 7, opt.KL), one(d, math.NaN(), 1e39)
-			}
 			if b.RefLogprobs == nil {
 				opt.KLCoef = 0
 			}
@@ -111,9 +85,6 @@ func Losses() []Trial {
 				}
 			}
 			opt := reweight.ValueLossOptions{Clip: d.number(0.5), Aggregation: reweight.Aggregation(d.IntN(4)), NormLength: one(d, 0, 0, 1, 100)}
-			if d.err() {
-				opt = one(d, reweight.ValueLossOptions{}, reweight.ValueLossOptions{Clip: 1, Aggregation: 4}, reweight.ValueLossOptions{Clip: 1, NormLength: -1})
-			}
 			d.spoil(b, one(d, b.NewValues, b.Values, b.Returns), ofRole, ofOffsets, ofOffsets, ofValues)
 			grad := one(d, d.output(T), b.NewValues, b.Values, b.Returns)
 			res, err := c.(LossCaller).ValueLoss(grad, b, opt)

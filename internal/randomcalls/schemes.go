@@ -1,11 +1,9 @@
 package randomcalls
 
 import (
-	"fmt"
 	"math"
 	"reflect"
 	"slices"
-	"testing"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
@@ -184,84 +182,16 @@ func (d *Draws) options(like any) any {
 			f.SetFloat(d.number(f.Float()))
 		case reflect.Int:
 			f.SetInt(one(d, f.Int(), f.Int(), 1, 10, 100, 1000))
-			if d.IntN(8) == 0 && d.err() {
-				f.SetInt(one[int64](d, 0, -1, math.MinInt64))
-			}
 		case reflect.Bool:
 			f.SetBool(d.IntN(2) == 0)
 		case reflect.Uint8:
 			names := native.Names(problem.Argument{C: native.Snake(field.Name)})
 			n := d.IntN(len(names))
-			if n == int(reweight.ScopeTrajectory) && f.Type() == reflect.TypeFor[reweight.Scope]() && !d.err() {
+			if n == int(reweight.ScopeTrajectory) && f.Type() == reflect.TypeFor[reweight.Scope]() {
 				n = int(reweight.ScopeBatch)
-			}
-			if d.IntN(8) == 0 && d.err() {
-				n = len(names)
 			}
 			f.SetUint(uint64(n))
 		}
 	}
 	return v.Interface()
-}
-
-// CheckSchemeErrors calls each of native.Schemes with each option at the edges of what it
-// may be, and with all of them zero. On each caller a call must have the error that plain Go
-// has, or none, and the same results; where there is an error nothing is written.
-func CheckSchemeErrors(t *testing.T, callers ...Caller) {
-	t.Helper()
-	for i := range native.Schemes {
-		s := &native.Schemes[i]
-		if s.Default == nil {
-			continue
-		}
-		v := reflect.New(reflect.TypeOf(s.Default)).Elem()
-		all := []any{v.Interface()}
-		for f := range v.NumField() {
-			v.Set(reflect.ValueOf(s.Default))
-			for _, x := range []float64{0, 1, 2, 80, 80.5, -1, -0.5, 1e39, -1e39, 4096, 20480, 20481, 255, math.NaN(), math.Inf(1), math.Inf(-1)} {
-				switch f := v.Field(f); f.Kind() {
-				case reflect.Float64:
-					f.SetFloat(x)
-				case reflect.Int:
-					f.SetInt(int64(max(-1, min(x, 1e6))))
-				case reflect.Uint8:
-					f.SetUint(uint64(max(0, min(x, 255))))
-				case reflect.Slice:
-					f.Set(reflect.ValueOf([]float64{1, x}))
-				}
-				all = append(all, v.Interface())
-			}
-		}
-		n := 0
-		for _, opt := range all {
-			d := New(uint64(i), false)
-			d.wrong = false
-			b := d.batch(40, 20)
-			d.ofSpans(b)
-			d.ofTeacher(b)
-			d.ofSquares(b)
-			d.ofParts(b, 2)
-			size := len(b.Role)
-			if s.PerTrajectory {
-				size = b.Trajectories()
-			}
-			dst := d.output(size)
-			was := slices.Clone(dst)
-			want := callScheme(&reweight.Workspace{ISA: reweight.Portable}, s, dst, b, opt)
-			if want != nil {
-				n++
-			}
-			for _, c := range callers {
-				got := slices.Clone(was)
-				err := callScheme(c, s, got, b, opt)
-				if diff := Differ(Outcome{err, got}, Outcome{want, dst}); diff != nil {
-					t.Errorf("%s with %+v: %v", s.Method, opt, diff)
-				}
-			}
-		}
-		onlyBools := !slices.ContainsFunc(reflect.VisibleFields(v.Type()), func(f reflect.StructField) bool { return f.Type.Kind() != reflect.Bool })
-		if n == 0 && !onlyBools {
-			t.Error(fmt.Errorf("%s: no option is wrong", s.Method))
-		}
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
@@ -148,13 +149,18 @@ func (v *View) tokenStats(c Caller, dst reweight.Stats, logits reweight.Logits, 
 		return c.TokenStatsOf(v, dst, logits, ids, opt)
 	}
 	outputs := [][]float32{dst.LSE, dst.Entropy, dst.Logprob, dst.LogSumSqProbs}
-	was := copies(outputs)
+	var was [][]float32
+	for _, x := range outputs {
+		was = append(was, slices.Clone(x))
+	}
 	err := v.each(logits.Rows(), func(r int) error {
 		one := reweight.Stats{LSE: elementOf(dst.LSE, r), Entropy: elementOf(dst.Entropy, r), Logprob: elementOf(dst.Logprob, r), LogSumSqProbs: elementOf(dst.LogSumSqProbs, r)}
 		return c.TokenStats(one, rowOf(logits, r), elementOf(ids, r), opt)
 	})
-	if err != nil {
-		restore(outputs, was)
+	for i, x := range outputs {
+		if err != nil {
+			copy(x, was[i])
+		}
 	}
 	return err
 }
@@ -174,18 +180,4 @@ func (v *View) rowGradient(c Caller, dst, logits reweight.Logits, ids []int32, o
 		copy(raw.Logits(dst), was)
 	}
 	return err
-}
-
-func copies(x [][]float32) [][]float32 {
-	c := make([][]float32, len(x))
-	for i := range x {
-		c[i] = append(c[i], x[i]...)
-	}
-	return c
-}
-
-func restore(x, was [][]float32) {
-	for i := range x {
-		copy(x[i], was[i])
-	}
 }
