@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed621a2839/reweight/internal/must"
@@ -48,30 +49,30 @@ func TestAlso(t *testing.T) {
 
 // TestProgress: the time left is that of the work so far, for the work to come.
 func TestProgress(t *testing.T) {
-	var out bytes.Buffer
-	now := time.Unix(0, 0)
-	p := &Progress{W: &out, now: func() time.Time { return now }}
-	p.Expect(40)
-	for _, c := range []struct {
-		work, seconds int
-		want          string
-	}{
-		{1, 2, "\rmeasuring xx"},
-		{9, 18, "\r2%, about 1m18s left: measuring xx"},
-		{25, 60, "\r25%, about 1m0s left: measuring xx"},
-		{5, 10, "\r87%, about 11s left: measuring xx"},
-		{5, 10, "\rmeasuring xx"}, // more than was expected
-	} {
-		out.Reset()
-		p.NextOf(c.work, "measuring %s", strings.Repeat("x", 99))
-		if line := out.String(); !strings.HasPrefix(line, c.want) || len(line) != progressWidth+1 {
-			t.Errorf("%q, want %q and so on, %d wide", line, c.want, progressWidth)
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p := &Progress{W: &out}
+		p.Expect(40)
+		for _, c := range []struct {
+			work, seconds int
+			want          string
+		}{
+			{1, 2, "\rmeasuring xx"},
+			{9, 18, "\r2%, about 1m18s left: measuring xx"},
+			{25, 60, "\r25%, about 1m0s left: measuring xx"},
+			{5, 10, "\r87%, about 11s left: measuring xx"},
+			{5, 10, "\rmeasuring xx"}, // more than was expected
+		} {
+			out.Reset()
+			p.NextOf(c.work, "measuring %s", strings.Repeat("x", 99))
+			if line := out.String(); !strings.HasPrefix(line, c.want) || len(line) != progressWidth+1 {
+				t.Errorf("%q, want %q and so on, %d wide", line, c.want, progressWidth)
+			}
+			time.Sleep(time.Duration(c.seconds) * time.Second)
 		}
-		now = now.Add(time.Duration(c.seconds) * time.Second)
-	}
-	for _, p := range []*Progress{NewProgress(&out), NewProgress(devNull(t))} { // neither is a terminal
-		out.Reset()
-		if p.Next("x"); p.W != nil || out.Len() > 0 {
+	})
+	for _, p := range []*Progress{NewProgress(new(bytes.Buffer)), NewProgress(devNull(t))} { // neither is a terminal
+		if p.Next("x"); p.W != nil {
 			t.Error("progress where nobody watches")
 		}
 	}

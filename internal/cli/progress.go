@@ -19,7 +19,6 @@ type Progress struct {
 	Total int       // all work, 0 if that is not known
 
 	begin time.Time
-	now   func() time.Time // for tests; nil is the clock
 }
 
 // NewProgress returns a progress that is shown if the writer is a terminal.
@@ -35,14 +34,7 @@ const progressWidth = 59
 
 // Expect says how much work there will be, starting now.
 func (p *Progress) Expect(work int) {
-	p.Done, p.Step, p.Total, p.begin = 0, 0, work, p.time()
-}
-
-func (p *Progress) time() time.Time {
-	if p.now != nil {
-		return p.now()
-	}
-	return time.Now()
+	p.Done, p.Step, p.Total, p.begin = 0, 0, work, time.Now()
 }
 
 // Next says what the next step is, of one unit of work.
@@ -58,7 +50,7 @@ func (p *Progress) NextOf(work int, format string, args ...any) {
 	}
 	line := fmt.Sprintf(format, args...)
 	if p.Done > 0 && p.Done < p.Total {
-		left := time.Duration(float64(p.time().Sub(p.begin)) * float64(p.Total-p.Done) / float64(p.Done))
+		left := time.Duration(float64(time.Since(p.begin)) * float64(p.Total-p.Done) / float64(p.Done))
 		line = fmt.Sprintf("%d%%, about %v left: %s", 100*p.Done/p.Total, left.Round(time.Second), line)
 	}
 	fmt.Fprintf(p.W, "\r%-*.*s", progressWidth, progressWidth, line)
