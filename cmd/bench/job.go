@@ -101,21 +101,11 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 	if o.losses, o.wrongStep, err = embeddedLosses(); err != nil {
 		return err
 	}
-	const grpo = false
-	j.speed.Progress.Expect(j.checks.ParityWork() + j.speed.SpeedWork() + j.cached.SpeedWork() + j.onGPU.SpeedWork() + j.steps.OverheadWork(1))
-	o.parities, err = j.checks.Parities(ctx, j.sizes)
-	if err == nil {
-		o.results, err = j.speed.Speed(ctx)
-	}
-	if err == nil {
-		o.cached, err = j.cached.Speed(ctx)
-	}
-	if err == nil {
-		o.onGPU, err = j.onGPU.Speed(ctx)
-	}
-	if err == nil {
-		o.overheads, err = j.steps.Overheads(ctx, grpo)
-	}
+	const checks, grpo = false, false
+	tasks := slices.Concat(
+		j.checks.Parities(&o.parities, j.sizes), j.speed.Speed(&o.results, checks), j.cached.Speed(&o.cached, checks),
+		j.onGPU.Speed(&o.onGPU, checks), j.steps.Overheads(&o.overheads, grpo))
+	err = tasks.Do(ctx, j.speed.Progress)
 	j.speed.Progress.Clear()
 	o.took = time.Since(begin)
 	if e := j.print(out, o, err != nil); e != nil {

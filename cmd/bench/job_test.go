@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -236,28 +235,4 @@ func TestRunPinned(t *testing.T) {
 	if err := runPlan(t.Context(), w, m, false, &out); err != nil || !strings.Contains(out.String(), ", pinned to CPU 5\n") {
 		t.Errorf("%v in\n%s", err, out.String())
 	}
-}
-
-// TestWork: the work that is announced is the work that is done.
-func TestWork(t *testing.T) {
-	announced := func(name string, p *cli.Progress, do func() error) {
-		t.Helper()
-		must.Do(do())
-		if p.Done+p.Step != p.Total || p.Total == 0 {
-			t.Errorf("%s: work %d, announced %d", name, p.Done+p.Step, p.Total)
-		}
-	}
-	j := quickJob()
-	announced("the main job", j.speed.Progress, func() error { return mainCommand(t.Context(), nil, io.Discard, j) })
-	w := quickPlan()
-	w.Kernels, w.Sizes.Workers = kernels.All(), []int{1, 2}
-	announced("run", w.Progress, func() error { return runPlan(t.Context(), w, must.Get(machine.This()), false, io.Discard) })
-	p := new(cli.Progress)
-	announced("overhead", p, func() error {
-		return overheadCommand(t.Context(), []string{"-rows", "8", "-vocab", "8,9", "-workers", "1,2"}, io.Discard, p, quick, &machine.GPU{})
-	})
-	p = new(cli.Progress)
-	announced("overhead of schemes", p, func() error {
-		return overheadCommand(t.Context(), []string{"-rows", "28", "-vocab", "8", "-scheme", "aem,rloo,gspo,pg"}, io.Discard, p, quick, &machine.GPU{})
-	})
 }

@@ -94,8 +94,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	if err := plan.Sizes.CheckElements(len(plan.CPU) > 0); err != nil {
 		return err
 	}
-	p.Expect(plan.OverheadWork(len(ppo)))
-	r.Overhead, err = plan.Overheads(ctx, ppo...)
+	err = plan.Overheads(&r.Overhead, ppo...).Do(ctx, p)
 	p.Clear()
 	if err != nil && ctx.Err() == nil && r.Overhead == nil {
 		return err

@@ -82,12 +82,37 @@ type Plan struct {
 	Progress *cli.Progress
 }
 
-// Work of steps that differ, in the units of Progress.
+// Tasks are measurements and checks, which are done one after another.
+type Tasks []task
+
+type task struct {
+	work int // in units that take about the same time each
+	what string
+	do   func(ctx context.Context) error
+}
+
+// Work of tasks that differ.
 const (
 	checkWork    = 1 // Check of one kernel and dtype at the sizes of the main job
 	measureWork  = 9
 	overheadWork = 17
 )
+
+// Do does the tasks until one has an error, which it returns.
+func (all Tasks) Do(ctx context.Context, p *cli.Progress) error {
+	work := 0
+	for _, t := range all {
+		work += t.work
+	}
+	p.Expect(work)
+	for _, t := range all {
+		p.NextOf(t.work, "%s", t.what)
+		if err := t.do(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Shapes returns what the plan measures on the CPU.
 func (p Plan) Shapes() []Shape {
@@ -103,163 +128,121 @@ type Results struct {
 	Failures []string // results that are wrong
 }
 
-// Run measures and checks every shape. With an error, the results are what there is by
-// then.
-func (p Plan) Run(ctx context.Context) (Results, error) {
-	p.Progress.Expect(p.SpeedWork())
-	return p.measure(ctx, true)
+// add adds results, and what their checks have found, if there were any.
+func (r *Results) add(results []Result, parities []Parity) {
+	for i := range results {
+		q := &results[i]
+		q.MaxULP, q.MaxAbs = bench.Number(math.NaN()), bench.Number(math.NaN())
+		if len(parities) > 0 {
+			q.MaxULP, q.MaxAbs = bench.Number(parities[i].Errors.MaxULP), bench.Number(parities[i].Errors.MaxAbs)
+		}
+	}
+	r.Results = append(r.Results, results...)
 }
 
-// Speed is Run without the checks: what it fails by are results of the GPU.
-func (p Plan) Speed(ctx context.Context) (Results, error) { return p.measure(ctx, false) }
+// Run measures and checks every shape. With an error, the results are what there is by
+// then.
+func (p Plan) Run(ctx context.Context) (r Results, err error) {
+	err = p.Speed(&r, true).Do(ctx, p.Progress)
+	return r, err
+}
 
-func (p Plan) measure(ctx context.Context, checks bool) (all Results, err error) {
-	add := func(results []Result, parities []Parity) {
-		all.Failures = append(all.Failures, Failures(parities)...)
-		for i := range results {
-			q := &results[i]
-			q.MaxULP, q.MaxAbs = bench.Number(math.NaN()), bench.Number(math.NaN())
-			if len(parities) > 0 {
-				e := parities[i%len(parities)].Errors // the instruction sets come again for each number of workers
-				q.MaxULP, q.MaxAbs = bench.Number(e.MaxULP), bench.Number(e.MaxAbs)
-			}
-		}
-		all.Results = append(all.Results, results...)
-	}
+// Speed returns the tasks that measure every shape, and with checks compare its results with the
+// reference. Without, what fails are results of the GPU.
+func (p Plan) Speed(to *Results, checks bool) (all Tasks) {
 	for _, s := range p.Shapes() {
-		results, err := p.onCPU(ctx, s)
-		var parities []Parity
-		if err == nil && checks {
-			parities, err = p.Check(ctx, s.Kernel, s.DType, []int{s.CheckSize()}, p.CPU)
-		}
-		if add(results, parities); err != nil {
-			return all, err
+		var parities []Parity // of the first number of workers
+		for _, n := range s.Workers {
+			all = append(all, task{measureWork, "measuring " + s.String(), func(ctx context.Context) error {
+				results, err := Kernel(ctx, p.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, n, p.CPU)
+				if err == nil && checks && parities == nil {
+					parities, err = p.Check(ctx, s.Kernel, s.DType, []int{s.CheckSize()}, p.CPU)
+					to.Failures = append(to.Failures, Failures(parities)...)
+				}
+				to.add(results, parities)
+				return err
+			}})
 		}
 	}
 	for _, s := range p.GPUShapes() {
-		p.Progress.NextOf(measureWork, "measuring %s on the GPU", s)
-		results, failure, err := OnGPU(ctx, p.Sampler, p.GPU, s.Kernel, s.DType, s.Rows, s.Vocab)
-		if failure != "" {
-			all.Failures = append(all.Failures, failure)
-		}
-		var parities []Parity
-		if err == nil && checks {
-			parities, err = p.checkGPU(ctx, s.Kernel, s.DType, []int{s.CheckSize()})
-		}
-		if add(results, parities); err != nil {
-			return all, err
-		}
+		all = append(all, task{measureWork, "measuring " + s.String() + " on the GPU", func(ctx context.Context) error {
+			results, failure, err := OnGPU(ctx, p.Sampler, p.GPU, s.Kernel, s.DType, s.Rows, s.Vocab)
+			if failure != "" {
+				to.Failures = append(to.Failures, failure)
+			}
+			var parities []Parity
+			if err == nil && checks {
+				parities, err = p.checkGPU(ctx, s.Kernel, s.DType, []int{s.CheckSize()})
+				to.Failures = append(to.Failures, Failures(parities)...)
+			}
+			to.add(results, parities)
+			return err
+		}})
 	}
-	return all, nil
+	return all
 }
 
-// SpeedWork is the work of Speed, for progress.
-func (p Plan) SpeedWork() int {
-	n := 0
-	for _, s := range p.Shapes() {
-		n += len(s.Workers)
-	}
-	n += len(p.GPUShapes())
-	return measureWork * n
-}
-
-// onCPU measures a shape with every instruction set, for each number of workers.
-func (p Plan) onCPU(ctx context.Context, s Shape) ([]Result, error) {
-	var all []Result
-	for _, n := range s.Workers {
-		p.Progress.NextOf(measureWork, "measuring %s", s)
-		results, err := Kernel(ctx, p.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, n, p.CPU)
-		if all = append(all, results...); err != nil {
-			return all, err
-		}
-	}
-	return all, nil
-}
-
-// Parities checks every kernel with every dtype at these sizes. With an error, the
-// results are what there is by then.
-func (p Plan) Parities(ctx context.Context, sizes []int) ([]Parity, error) {
-	var all []Parity
+// Parities returns the tasks that check every kernel with every dtype at these sizes.
+func (p Plan) Parities(to *[]Parity, sizes []int) (all Tasks) {
 	for _, k := range p.Kernels {
 		for _, dtype := range k.DTypes {
-			p.Progress.NextOf(checkWork, "checking %s %v", k.Name, dtype)
-			parities, err := p.Check(ctx, k, dtype, sizes, p.CPU)
-			if err != nil {
-				return all, err
-			}
-			all = append(all, parities...)
-			if parities, err = p.checkGPU(ctx, k, dtype, sizes); err != nil {
-				return all, err
-			}
-			all = append(all, parities...)
-		}
-	}
-	return all, nil
-}
-
-// ParityWork is the work of Parities, for progress.
-func (p Plan) ParityWork() int {
-	n := 0
-	for _, k := range p.Kernels {
-		n += len(k.DTypes)
-	}
-	return checkWork * n
-}
-
-// Overheads measures training steps of every size with every instruction set,
-// with and without a KL anchor: with the advantages of PPO for each true, and of
-// GRPO for each false. With an error, the results are what there is by then.
-func (p Plan) Overheads(ctx context.Context, ppo ...bool) ([]Overhead, error) {
-	var all []Overhead
-	for _, name := range p.steps() {
-		for _, vocab := range p.Sizes.Vocabs {
-			for _, workers := range p.Sizes.Workers {
-				for _, ppo := range ppo {
-					for _, kl := range [...]bool{false, true} {
-						for _, some := range p.inTurn() {
-							p.Progress.NextOf(overheadWork, "measuring training steps on %s, vocabulary of %s", name, humanize.Comma(int64(vocab)))
-							q := Steps{Tokens: cmp.Or(p.Sizes.Rows, StepRows(vocab)), Vocab: vocab, Workers: workers, ISA: name, PPO: ppo, KL: kl, Schemes: some}
-							if some != nil {
-								q.Tokens = max(q.Tokens, FewestOfSchemes)
-							}
-							if name == machine.CUDA {
-								q.GPU, q.Tokens = p.GPU, cmp.Or(p.Sizes.Rows, gpuStepRows)
-							}
-							o, err := Overheads(ctx, p.Sampler, q)
-							if all = append(all, o...); err != nil {
-								return all, err
-							}
-						}
-					}
+			all = append(all, task{checkWork, fmt.Sprintf("checking %s %v", k.Name, dtype), func(ctx context.Context) error {
+				onCPU, err := p.Check(ctx, k, dtype, sizes, p.CPU)
+				*to = append(*to, onCPU...)
+				if err != nil {
+					return err
 				}
-			}
+				onGPU, err := p.checkGPU(ctx, k, dtype, sizes)
+				*to = append(*to, onGPU...)
+				return err
+			}})
 		}
 	}
-	return all, nil
+	return all
 }
 
-// inTurn returns the schemes that are measured together, each time as many as take the
-// rounds that ActFocus, AEM and both get.
-func (p Plan) inTurn() [][]scheme.Scheme {
-	if len(p.Schemes) == 0 {
-		return [][]scheme.Scheme{nil}
-	}
-	return slices.Collect(slices.Chunk(p.Schemes, 3))
-}
-
-// steps returns the names of what training steps are measured on.
-func (p Plan) steps() (names []string) {
+// Overheads returns the tasks that measure training steps of every size with every instruction
+// set, with and without a KL anchor: with the advantages of PPO for each true, and of GRPO for
+// each false.
+func (p Plan) Overheads(to *[]Overhead, ppo ...bool) (all Tasks) {
+	var names []string
 	for _, impl := range p.CPU {
 		names = append(names, impl.Name)
 	}
 	if p.GPU != nil {
 		names = append(names, machine.CUDA)
 	}
-	return names
-}
-
-// OverheadWork is the work of Overheads with that many kinds of advantages, for
-// progress.
-func (p Plan) OverheadWork(advantages int) int {
-	return overheadWork * 2 * advantages * len(p.inTurn()) * len(p.Sizes.Vocabs) * len(p.Sizes.Workers) * len(p.steps())
+	inTurn := slices.Collect(slices.Chunk(p.Schemes, 3)) // as many as ActFocus, AEM and both
+	if inTurn == nil {
+		inTurn = [][]scheme.Scheme{nil}
+	}
+	add := func(q Steps) {
+		q.Tokens = cmp.Or(p.Sizes.Rows, StepRows(q.Vocab))
+		if q.Schemes != nil {
+			q.Tokens = max(q.Tokens, FewestOfSchemes)
+		}
+		if q.ISA == machine.CUDA {
+			q.GPU, q.Tokens = p.GPU, cmp.Or(p.Sizes.Rows, gpuStepRows)
+		}
+		what := fmt.Sprintf("measuring training steps on %s, vocabulary of %s", q.ISA, humanize.Comma(int64(q.Vocab)))
+		all = append(all, task{overheadWork, what, func(ctx context.Context) error {
+			o, err := Overheads(ctx, p.Sampler, q)
+			*to = append(*to, o...)
+			return err
+		}})
+	}
+	for _, name := range names {
+		for _, vocab := range p.Sizes.Vocabs {
+			for _, workers := range p.Sizes.Workers {
+				for _, ppo := range ppo {
+					for _, kl := range [...]bool{false, true} {
+						for _, some := range inTurn {
+							add(Steps{Vocab: vocab, Workers: workers, ISA: name, PPO: ppo, KL: kl, Schemes: some})
+						}
+					}
+				}
+			}
+		}
+	}
+	return all
 }
