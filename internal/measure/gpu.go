@@ -20,8 +20,8 @@ const GPURows = 8192
 
 // The goals for the GPU are about these workloads.
 var (
-	goalVocabs = [...]int{32000, 128256, 151936, 262144}
-	goalRows   = [...]int{GPURows, 512, 64}
+	goalVocabs = []int{32000, 128256, 151936, 262144}
+	goalRows   = []int{GPURows, 512, 64}
 )
 
 // Goal returns the share of a plain copy that a kernel should reach on a GPU with
@@ -38,29 +38,24 @@ func Goal(kernel, dtype string) float64 {
 
 // GPUShapes returns what the plan measures on the GPU, of the kernels that a GPU has. With
 // Goals, the kernels that have one are measured at the sizes of the goals.
-func (p Plan) GPUShapes() []Shape {
+func (p Plan) GPUShapes() (shapes []Shape) {
 	if p.GPU == nil {
 		return nil
 	}
-	var shapes []Shape
-	one := []int{1}
 	for _, k := range p.Kernels {
-		if k.OnlyGo {
-			continue
-		}
 		for _, dtype := range k.DTypes {
+			rows, vocabs := []int{cmp.Or(p.Sizes.Rows, GPURows)}, p.Sizes.Vocabs
 			switch {
+			case k.OnlyGo:
+				continue
 			case !k.Rows:
-				shapes = append(shapes, Shape{k, dtype, cmp.Or(p.Sizes.Rows, TokenCount), 0, one})
+				rows, vocabs = []int{cmp.Or(p.Sizes.Rows, TokenCount)}, []int{0}
 			case p.Goals && Goal(k.Name, dtype.String()) > 0:
-				for _, rows := range goalRows {
-					for _, vocab := range goalVocabs {
-						shapes = append(shapes, Shape{k, dtype, rows, vocab, one})
-					}
-				}
-			default:
-				for _, vocab := range p.Sizes.Vocabs {
-					shapes = append(shapes, Shape{k, dtype, cmp.Or(p.Sizes.Rows, GPURows), vocab, one})
+				rows, vocabs = goalRows, goalVocabs
+			}
+			for _, n := range rows {
+				for _, vocab := range vocabs {
+					shapes = append(shapes, Shape{k, dtype, n, vocab, []int{1}})
 				}
 			}
 		}
@@ -68,56 +63,32 @@ func (p Plan) GPUShapes() []Shape {
 	return shapes
 }
 
-// placements are where the arrays of a check stand on the device.
-var placements = [...]gpuslices.Placement{gpuslices.Amid, gpuslices.AtBegin, gpuslices.AtEnd}
-
 // checkGPU compares the results of the plan's GPU with the reference and with the bits of
-// the first implementation, with the arrays at each of the placements. It returns one
+// the first implementation, with the arrays at each of the places on the device. It returns one
 // parity, or none if there is no GPU or if it lacks the kernel.
-func (p Plan) checkGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int) ([]Parity, error) {
+func (p Plan) checkGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int) (_ []Parity, err error) {
 	if p.GPU == nil || k.OnlyGo {
 		return nil, nil
 	}
-	impls, closeAll, err := onDevices(p.GPU)
+	impls := kernels.Implementations()[:1]
+	for _, placement := range [...]gpuslices.Placement{gpuslices.Amid, gpuslices.AtBegin, gpuslices.AtEnd} {
+		r, failed := gpuslices.NewPlaced(p.GPU, placement)
+		if failed != nil {
+			return nil, failed
+		}
+		defer func() { err = errors.Join(err, r.Close()) }()
+		impls = append(impls, kernels.Implementation{Name: machine.CUDA, New: func(int) kernels.Runner { return r }})
+	}
+	all, err := p.Check(ctx, k, dtype, sizes, impls)
 	if err != nil {
 		return nil, err
 	}
-	all, err := p.Check(ctx, k, dtype, sizes, append(kernels.Implementations()[:1], impls...))
-	if err = errors.Join(err, closeAll()); err != nil {
-		return nil, err
-	}
-	return []Parity{merged(all[1:])}, nil
-}
-
-// onDevices returns the GPU as implementations for a Checker, one for each of the
-// placements, and what gives back their memory.
-func onDevices(dev *gpu.Device) (impls []kernels.Implementation, closeAll func() error, err error) {
-	var runners []*gpuslices.Runner
-	closeAll = func() (err error) {
-		for _, r := range runners {
-			err = errors.Join(err, r.Close())
-		}
-		return err
-	}
-	for _, placement := range placements {
-		r, err := gpuslices.NewPlaced(dev, placement)
-		if err != nil {
-			return nil, nil, errors.Join(err, closeAll())
-		}
-		runners = append(runners, r)
-		impls = append(impls, kernels.Implementation{Name: machine.CUDA, New: func(int) kernels.Runner { return r }})
-	}
-	return impls, closeAll, nil
-}
-
-// merged returns the parities of the same kernel on the same cases as one.
-func merged(all []Parity) Parity {
-	one := all[0]
-	for _, q := range all[1:] {
+	one := all[1]
+	for _, q := range all[2:] {
 		one.Errors.MaxULP, one.Errors.MaxAbs = max(one.Errors.MaxULP, q.Errors.MaxULP), max(one.Errors.MaxAbs, q.Errors.MaxAbs)
 		one.Failure = cmp.Or(one.Failure, q.Failure)
 	}
-	return one
+	return []Parity{one}, nil
 }
 
 // fewestGPURows is where OnGPU gives up looking for a workload that fits.
@@ -134,7 +105,7 @@ const fewestGPURows = 64
 // If ctx ends, the result is that of the rounds so far, or none, and the error is that
 // of ctx.
 func OnGPU(ctx context.Context, s bench.Sampler, dev *gpu.Device, k kernels.Kernel, dtype reweight.DType, rows, vocab int) (results []Result, failure string, err error) {
-	r, fit, err := fitting(k, rows, func(rows int) (*Resident, error) { return NewResident(dev, k, dtype, rows, vocab) })
+	r, fit, err := fitting(k, rows, func(rows int) (*resident, error) { return newResident(dev, k, dtype, rows, vocab) })
 	if err != nil {
 		return nil, "", err
 	}
@@ -147,7 +118,7 @@ func OnGPU(ctx context.Context, s bench.Sampler, dev *gpu.Device, k kernels.Kern
 
 // fitting returns a workload of so many rows, or of half of them, or of half of those, as
 // the device has memory, and how many they are.
-func fitting(k kernels.Kernel, rows int, upload func(rows int) (*Resident, error)) (*Resident, int, error) {
+func fitting(k kernels.Kernel, rows int, upload func(rows int) (*resident, error)) (*resident, int, error) {
 	for {
 		r, err := upload(rows)
 		if _, full := errors.AsType[*fullError](err); !full || !k.Rows || rows/2 < fewestGPURows {
@@ -158,19 +129,18 @@ func fitting(k kernels.Kernel, rows int, upload func(rows int) (*Resident, error
 }
 
 // measure measures the workload.
-func (r *Resident) measure(ctx context.Context, s bench.Sampler, rows int) (results []Result, failure string, err error) {
+func (r *resident) measure(ctx context.Context, s bench.Sampler, rows int) (results []Result, failure string, err error) {
 	if failure, err = r.Check(); err != nil {
 		return nil, "", err
 	}
-	few, err := r.kernel.New(kernels.Spec{Rows: min(rows, 2), Vocab: r.vocab, DType: r.dtype})
-	if !r.kernel.Rows {
-		few, err = r.few, nil
-	}
-	if err != nil {
-		return nil, "", err
+	few := r.few
+	if r.kernel.Rows {
+		if few, err = r.kernel.New(kernels.Spec{Rows: min(rows, 2), Vocab: r.vocab, DType: r.dtype}); err != nil {
+			return nil, "", err
+		}
 	}
 	serial := kernels.Implementations()[0].New(1)
-	const read, again, ours, drivers, reference, portable, kernel = 0, 1, 2, 3, 4, 5, 6
+	const ours, drivers, kernel = first, first + 1, first + 2
 	device := [...]func() error{read: r.read, again: r.read, ours: r.copy, drivers: r.driversCopy, kernel: r.queue}
 	fns := []func() error{reference: func() error { few.Reference(); return nil }, portable: func() error { return few.Run(serial) }, kernel: nil}
 	calls := make([]float64, len(device))
@@ -192,24 +162,22 @@ func (r *Resident) measure(ctx context.Context, s bench.Sampler, rows int) (resu
 	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
 		return nil, "", err
 	}
-	perCall(samples, calls)
+	for i, n := range calls {
+		perCall(samples[i], n)
+	}
 	copied := ours
 	if samples.Median(drivers).Median < samples.Median(ours).Median {
 		copied = drivers
 	}
-	elements, moved := float64(rows)*float64(max(1, r.vocab)), float64(r.moved)
-	ns := samples.Median(kernel)
-	toFew := float64(few.Elements) / elements
-	input := float64(r.input)
+	input, moved := float64(r.input), float64(r.moved)
 	share := samples.Ratio(copied, kernel).Times(moved / (2 * input))
 	q := Result{
 		Kernel: r.kernel.Name, DType: r.dtype.String(), ISA: machine.CUDA, Rows: rows, Vocab: r.vocab, Workers: 1,
-		NsPerElement: ns.Times(1 / elements),
-		GBPerS:       moved / ns.Median, ReadGBPerS: input / samples.Median(read).Median, CopyGBPerS: 2 * input / samples.Median(copied).Median,
-		Share: samples.Ratio(read, kernel).Times(moved / input), CopyShare: &share,
-		TimesReference: samples.Ratio(reference, kernel).Times(1 / toFew), TimesPortable: samples.Ratio(portable, kernel).Times(1 / toFew),
-		Null: samples.Ratio(again, read), AllocsPerOp: objects / uint64(calls[kernel]), BytesPerOp: bytes / uint64(calls[kernel]),
+		CopyGBPerS: 2 * input / samples.Median(copied).Median, CopyShare: &share,
+		AllocsPerOp: objects / uint64(calls[kernel]), BytesPerOp: bytes / uint64(calls[kernel]),
 	}
+	elements := float64(rows) * float64(max(1, r.vocab))
+	q.measured(samples, kernel, 1, elements/float64(few.Elements), elements, moved, input)
 	return []Result{q}, failure, err
 }
 
@@ -248,12 +216,10 @@ func queued(dev *gpu.Device, f func() error, n int) func() error {
 	}
 }
 
-// perCall divides the times of functions by the calls that each makes.
-func perCall(samples bench.Samples, calls []float64) {
-	for i := range samples {
-		for round := range samples[i] {
-			samples[i][round] /= calls[i]
-		}
+// perCall divides the times of a function by the calls that it makes.
+func perCall(times []float64, calls float64) {
+	for round := range times {
+		times[round] /= calls
 	}
 }
 

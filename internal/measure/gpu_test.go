@@ -74,7 +74,7 @@ func TestResidentChecks(t *testing.T) {
 			row  int // whose first logit is changed; -1 for none
 			want string
 		}{{-1, ""}, {0, "not the bits of"}, {rows, "has other bits than the first"}, {rows*times - 1, "copy 3 of 3"}} {
-			r := must.Get(newResident(dev, find(t, name), reweight.DTypeF32, rows, times, vocab))
+			r := must.Get(newCopies(dev, find(t, name), reweight.DTypeF32, rows, times, vocab))
 			if c.row >= 0 {
 				must.Do(gpu.Upload(dev, r.main+gpu.Ptr(4*vocab*c.row), []float32{5}, 0))
 			}
@@ -88,7 +88,7 @@ func TestResidentChecks(t *testing.T) {
 		}
 	}
 	k := find(t, "surrogate") // the sums, which are no array, are compared too
-	r := must.Get(NewResident(dev, k, reweight.DTypeF32, 40, 0))
+	r := must.Get(newResident(dev, k, reweight.DTypeF32, 40, 0))
 	if failure, err := r.Check(); failure != "" || err != nil {
 		t.Errorf("%q, %v", failure, err)
 	}
@@ -114,11 +114,11 @@ func TestFitting(t *testing.T) {
 		{"token_stats", 8192, 10, 0, none},
 	} {
 		tried := 0
-		r, rows, err := fitting(find(t, c.kernel), c.rows, func(rows int) (*Resident, error) {
+		r, rows, err := fitting(find(t, c.kernel), c.rows, func(rows int) (*resident, error) {
 			tried++
 			switch {
 			case rows <= c.room:
-				return &Resident{}, nil
+				return &resident{}, nil
 			case c.err != nil:
 				return nil, c.err
 			}
@@ -129,7 +129,7 @@ func TestFitting(t *testing.T) {
 		}
 	}
 	var full *fullError
-	if r, err := NewResident(testgpu.Device(t), find(t, "token_stats"), reweight.DTypeF32, 1<<20, 1<<20); !errors.As(err, &full) || r != nil {
+	if r, err := newResident(testgpu.Device(t), find(t, "token_stats"), reweight.DTypeF32, 1<<20, 1<<20); !errors.As(err, &full) || r != nil {
 		t.Errorf("%v", err)
 	}
 }

@@ -36,42 +36,26 @@ func overheadsOnGPU(ctx context.Context, s bench.Sampler, q Steps) (_ []Overhead
 	if err := in.upload(newStepInput(q.Tokens, q.Vocab)); err != nil {
 		return nil, err
 	}
-	steps := q.variants()
-	fns := make([]func() error, len(steps))
-	calls := make([]float64, len(steps))
-	costs := make([]cost, len(steps))
-	for i, st := range steps {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
+	return q.measure(ctx, s, func(st step) (_ func() error, c cost, err error) {
 		before := in.bytes
 		do, ws, err := in.start(st)
 		if err != nil {
-			return nil, err
+			return nil, c, err
 		}
-		c := &costs[i]
 		c.held = uint64(in.bytes - before)
 		if err := do(); err != nil {
-			return nil, err
+			return nil, c, err
 		}
 		if err := ws.Check(); err != nil {
-			return nil, fmt.Errorf("the %s step: %w", st.name, err)
+			return nil, c, fmt.Errorf("the %s step: %w", st.name, err)
 		}
 		if c.objects, c.bytes, err = bench.FirstAllocs(do); err != nil {
-			return nil, err
+			return nil, c, err
 		}
 		n, err := callsOfBlock(in.dev, do, s.Block)
-		if err != nil {
-			return nil, err
-		}
-		fns[i], calls[i] = queued(in.dev, do, n), float64(n)
-	}
-	samples, err := stepBudget(s).Sample(ctx, fns...)
-	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
-		return nil, err
-	}
-	perCall(samples, calls)
-	return q.overheads(samples, costs), err
+		c.calls = float64(n)
+		return queued(in.dev, do, n), c, err
+	})
 }
 
 func (in *gpuSteps) close() (err error) {

@@ -90,9 +90,6 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 		}
 		s.Budget *= time.Duration(max(1, min(16, len(c.Input)/StreamBytes)))
 	}
-	// The plain read is measured twice, as if it were two functions: the
-	// difference between the two is the noise of the machine.
-	const read, again, reference, portable, first = 0, 1, 2, 3, 4
 	readAll := bench.PlainRead(c.Input, workers)
 	plain := kernels.Implementations()[0]
 	serial := plain.New(1)
@@ -118,19 +115,28 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
 		return nil, err
 	}
-	null := samples.Ratio(again, read)
 	for i := range results {
-		r := &results[i]
-		whole := float64(c.Elements) / float64(cases[i].Elements)
-		fewer := float64(cases[i].Elements) / float64(few.Elements)
-		ns := samples.Median(first + i).Times(whole)
-		r.NsPerElement = ns.Times(1 / float64(c.Elements))
-		r.GBPerS = float64(c.Bytes) / ns.Median
-		r.ReadGBPerS = float64(len(c.Input)) / samples.Median(read).Median
-		r.Share = samples.Ratio(read, first+i).Times(float64(c.Bytes) / float64(len(c.Input)) / whole)
-		r.TimesReference = samples.Ratio(reference, first+i).Times(fewer)
-		r.TimesPortable = samples.Ratio(portable, first+i).Times(fewer)
-		r.Null = null
+		elements := float64(c.Elements)
+		whole, fewer := elements/float64(cases[i].Elements), elements/float64(few.Elements)
+		results[i].measured(samples, first+i, whole, fewer, elements, float64(c.Bytes), float64(len(c.Input)))
 	}
 	return results, err
+}
+
+// The first functions that are timed. The plain read is measured twice, as if it were two
+// functions: the difference between the two is the noise of the machine. The reference and the
+// portable kernel have few rows.
+const read, again, reference, portable, first = 0, 1, 2, 3, 4
+
+// measured sets what the times of the kernel, and of those before it, say of a workload of so many
+// elements, of which it must move so many bytes, with a main input of so many. The workload is
+// whole times what the kernel had, and fewer times what the reference had.
+func (q *Result) measured(samples bench.Samples, kernel int, whole, fewer, elements, moved, input float64) {
+	ns := samples.Median(kernel).Times(whole)
+	q.NsPerElement = ns.Times(1 / elements)
+	q.GBPerS, q.ReadGBPerS = moved/ns.Median, input/samples.Median(read).Median
+	q.Share = samples.Ratio(read, kernel).Times(moved / input / whole)
+	q.TimesReference = samples.Ratio(reference, kernel).Times(fewer / whole)
+	q.TimesPortable = samples.Ratio(portable, kernel).Times(fewer / whole)
+	q.Null = samples.Ratio(again, read)
 }

@@ -152,6 +152,7 @@ func (q Steps) variants() []step {
 // sampler's budget. If ctx ends, the results are those of the rounds so far, or
 // none, and the error is that of ctx.
 func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error) {
+	s.Budget *= 6
 	if q.GPU != nil {
 		return overheadsOnGPU(ctx, s, q)
 	}
@@ -163,31 +164,18 @@ func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error
 	in := newStepInput(q.Tokens, q.Vocab).withLogits()
 	// What a step allocates and holds does not depend on the vocabulary.
 	small := newStepInput(q.Tokens, min(q.Vocab, 64)).withLogits()
-	steps := q.variants()
-	fns := make([]func() error, len(steps))
-	costs := make([]cost, len(steps))
-	for i, st := range steps {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	overheads, err := q.measure(ctx, s, func(st step) (do func() error, c cost, err error) {
+		do, c.calls = in.start(st, isa, q.Workers), 1
+		if err := do(); err != nil {
+			return nil, c, err
 		}
-		fns[i] = in.start(st, isa, q.Workers)
-		if err := fns[i](); err != nil {
-			return nil, err
-		}
-		c := &costs[i]
 		if c.objects, c.bytes, err = bench.Allocs(small.start(st, isa, q.Workers)); err != nil {
-			return nil, err
+			return nil, c, err
 		}
 		// One worker: others hold nothing, but the start of a goroutine may allocate.
-		if _, c.held, err = bench.FirstAllocs(func() error { return small.start(st, isa, 1)() }); err != nil {
-			return nil, err
-		}
-	}
-	samples, err := stepBudget(s).Sample(ctx, fns...)
-	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
-		return nil, err
-	}
-	overheads := q.overheads(samples, costs)
+		_, c.held, err = bench.FirstAllocs(func() error { return small.start(st, isa, 1)() })
+		return do, c, err
+	})
 	peak, _ := bench.PeakMemory()
 	for i := range overheads {
 		overheads[i].PeakBytes = peak
@@ -195,25 +183,43 @@ func Overheads(ctx context.Context, s bench.Sampler, q Steps) ([]Overhead, error
 	return overheads, err
 }
 
-// stepBudget returns a sampler that takes its time: the differences between steps are
-// small, and the steps long.
-func stepBudget(s bench.Sampler) bench.Sampler {
-	s.Budget *= 6
-	return s
-}
-
 // The first two of the variants are uniform steps, the others reweighted.
-const uniform, again, reweighted = 0, 1, 2
+const uniform, uniformAgain, reweighted = 0, 1, 2
 
 // A cost is what a step takes besides time.
 type cost struct {
-	objects, bytes uint64 // that it allocates on the heap, in steady state
-	held           uint64 // bytes that it keeps, on the heap or on the GPU
+	calls          float64 // of the step, in a call of the function that is timed
+	objects, bytes uint64  // that it allocates on the heap, in steady state
+	held           uint64  // bytes that it keeps, on the heap or on the GPU
+}
+
+// measure measures the variants in turn. start returns a function that does a step.
+func (q Steps) measure(ctx context.Context, s bench.Sampler, start func(st step) (func() error, cost, error)) ([]Overhead, error) {
+	var fns []func() error
+	var costs []cost
+	for _, st := range q.variants() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		do, c, err := start(st)
+		if err != nil {
+			return nil, err
+		}
+		fns, costs = append(fns, do), append(costs, c)
+	}
+	samples, err := s.Sample(ctx, fns...)
+	if err != nil && (ctx.Err() == nil || samples.Rounds() == 0) {
+		return nil, err
+	}
+	return q.overheads(samples, costs), err
 }
 
 // overheads returns what the times and the costs of the variants say.
 func (q Steps) overheads(samples bench.Samples, costs []cost) (overheads []Overhead) {
-	null := samples.Ratio(again, uniform)
+	for i, c := range costs {
+		perCall(samples[i], c.calls)
+	}
+	null := samples.Ratio(uniformAgain, uniform)
 	advantages := "grpo"
 	if q.PPO {
 		advantages = "ppo"
