@@ -176,7 +176,7 @@ func (j job) printTables(out io.Writer, o outcome, r report.Report) error {
 	}
 	if len(o.overheads) > 0 {
 		fmt.Fprintln(out, "\nTraining steps of GRPO from logits to loss and gradient, over the uniform step")
-		if err := table(out)(report.BriefOverheads(o.overheads)); err != nil {
+		if err := table(out)(report.Overhead{Overhead: o.overheads}.Brief()); err != nil {
 			return err
 		}
 	}

@@ -98,18 +98,20 @@ func OverheadNulls(overheads []measure.Overhead) []bench.Estimate {
 	return nulls
 }
 
+// best returns the result of the workload on the fastest instruction set.
+func (r Report) best(w workload) measure.Result {
+	for _, name := range slices.Backward(r.Machine.ISAs) { // the last is the fastest
+		if q := w.on(name); q != nil {
+			return *q
+		}
+	}
+	return w[0]
+}
+
 // Brief returns a line for each workload of the CPU: the figures of its fastest instruction
 // set, and how many times as fast that is as each of the others. It fits into 100
 // columns.
 func (r Report) Brief() (text int, header []string, rows [][]string) {
-	best := func(w workload) measure.Result {
-		for _, name := range slices.Backward(r.Machine.ISAs) { // the last is the fastest
-			if q := w.on(name); q != nil {
-				return *q
-			}
-		}
-		return w[0]
-	}
 	others := []string{}
 	if n := len(r.Machine.ISAs); n > 0 {
 		others = slices.Clone(r.Machine.ISAs[:n-1])
@@ -121,7 +123,7 @@ func (r Report) Brief() (text int, header []string, rows [][]string) {
 	}
 	header = append(header, "x float64")
 	for _, w := range workloadsOf(OnCPU(r.Results)) {
-		q := best(w)
+		q := r.best(w)
 		where := r.From(q)
 		if where == FromBoth {
 			where = "both"
@@ -154,16 +156,18 @@ func rounded(x float64) string {
 	return humanize.CommafWithDigits(math.Round(x), 0)
 }
 
-// Fast says in a line how fast token_stats is on the best instruction set, or
-// nothing if that was not measured. Cached is the same kernel on rows that a cache
-// holds, if that was measured.
+// Fast says in a line how fast the first kernel on rows of logits, token_stats, is on the best
+// instruction set, or nothing if none was measured. Cached is the same kernel on rows that a
+// cache holds, if that was measured.
 func (r Report) Fast(cached []measure.Result) string {
-	q := r.headline()
-	if q == nil {
+	all := workloadsOf(OnCPU(r.Results))
+	i := slices.IndexFunc(all, workload.rows)
+	if i < 0 {
 		return ""
 	}
+	q := r.best(all[i])
 	line := fmt.Sprintf("%s on %s: %s ns a logit, %s%% of a plain read", q.Kernel, q.ISA, digits(q.NsPerElement.Median), whole(q.Share.Median))
-	switch r.From(*q) {
+	switch r.From(q) {
 	case FromMemory:
 		line += " from memory"
 		if len(cached) > 0 {
@@ -177,56 +181,37 @@ func (r Report) Fast(cached []measure.Result) string {
 	return line + "."
 }
 
-// headline returns the first kernel on rows of logits with the best instruction set
-// that has it, or nil.
-func (r Report) headline() *measure.Result {
-	for _, name := range slices.Backward(r.Machine.ISAs) {
-		for i, q := range r.Results {
-			if q.Vocab > 0 && q.ISA == name {
-				return &r.Results[i]
-			}
-		}
-	}
-	return nil
-}
-
 // Cost says in a line what ActFocus with AEM costs a training step, with and without
 // a KL anchor, or nothing if that was not measured. Of several instruction sets,
 // shapes or kinds of advantages it takes the last. The GPU has its own part of the line.
 func Cost(overheads []measure.Overhead) string {
 	var parts []string
-	if cpu := cost(overheads, false); cpu != "" {
-		parts = append(parts, "ActFocus and AEM "+cpu)
-	}
-	if gpu := cost(overheads, true); gpu != "" {
-		parts = append(parts, "ActFocus and AEM on the GPU "+gpu)
+	for _, on := range [...]struct {
+		gpu  bool
+		what string
+	}{{false, "ActFocus and AEM"}, {true, "ActFocus and AEM on the GPU"}} {
+		verdicts := map[bool]string{} // with and without an anchor
+		for _, o := range overheads {
+			if (o.ISA == machine.CUDA) == on.gpu && o.Step == "actfocus+aem" {
+				verdicts[o.KL] = o.Verdict
+			}
+		}
+		if len(verdicts) == 2 {
+			parts = append(parts, fmt.Sprintf("%s with a KL anchor: %s; without an anchor: %s.", on.what, verdicts[true], verdicts[false]))
+		}
 	}
 	return strings.Join(parts, " ")
 }
 
-// cost is that of the GPU, or of the CPU.
-func cost(overheads []measure.Overhead, gpu bool) string {
-	var verdicts [2]string
-	for _, o := range overheads {
-		if (o.ISA == machine.CUDA) != gpu || o.Step != "actfocus+aem" {
-			continue
-		}
+// Brief returns a line for each training step that fits into 100 columns.
+func (r Overhead) Brief() (text int, header []string, rows [][]string) {
+	for _, o := range r.Overhead {
+		anchor := "no"
 		if o.KL {
-			verdicts[0] = o.Verdict
-		} else {
-			verdicts[1] = o.Verdict
+			anchor = "yes"
 		}
-	}
-	if verdicts[0] == "" || verdicts[1] == "" {
-		return ""
-	}
-	return fmt.Sprintf("with a KL anchor: %s; without an anchor: %s.", verdicts[0], verdicts[1])
-}
-
-// BriefOverheads returns a line for each training step that fits into 100 columns.
-func BriefOverheads(overheads []measure.Overhead) (text int, header []string, rows [][]string) {
-	for _, o := range overheads {
-		rows = append(rows, []string{o.Step, YesNo(o.KL), o.Verdict, cli.Ratio(o.OverUniform), ExtraMemory(o), strconv.FormatUint(o.Allocs, 10)})
+		allocs := strconv.FormatUint(o.Allocs, 10)
+		rows = append(rows, []string{o.Step, anchor, o.Verdict, cli.Ratio(o.OverUniform), extraMemory(o), allocs})
 	}
 	return 3, []string{"step", "KL anchor", "verdict", "times uniform", "extra memory", "allocs"}, rows
 }

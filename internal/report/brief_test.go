@@ -73,7 +73,7 @@ func TestBriefWidth(t *testing.T) {
 		must.Do(cli.WriteTable(&out, text, header, rows))
 	}
 	table(r.Brief())
-	table(BriefOverheads(steps()))
+	table(Overhead{Overhead: steps()}.Brief())
 	for _, share := range []int{0, 1, 256 << 20, 1 << 30} { // where rows lie
 		r.Machine.L3 = share
 		fmt.Fprintln(&out, "Fast:  "+r.Fast([]measure.Result{r.Results[2]}))

@@ -2,9 +2,7 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/bench"
@@ -93,16 +91,6 @@ func reached(e bench.Estimate, goal float64) string {
 // goalsTitle stands above the goals.
 const goalsTitle = "The goals for the GPU: speed as a share of a plain copy on the device, in the same rounds"
 
-// writeGoals prints the goals, if there are results that they are about.
-func (r Report) writeGoals(w io.Writer) error {
-	text, header, rows := r.Goals()
-	if len(rows) == 0 {
-		return nil
-	}
-	cli.Heading(w, goalsTitle)
-	return cli.WriteTable(w, text, header, rows)
-}
-
 // GPU says in a line how fast the first kernel on rows of logits is on the GPU, or why
 // there are no results of one; nothing if none was asked for.
 func (r Report) GPU() string {
@@ -125,28 +113,13 @@ func (r Report) GPU() string {
 // memoryOfGPU says how fast the GPU's memory was, and which rows did not fit.
 func (r Report) memoryOfGPU() string {
 	results := OnGPU(r.Results)
-	var parts []string
-	for _, of := range [...]struct {
-		name  string
-		speed func(measure.Result) float64
-	}{
-		{"plain read", func(q measure.Result) float64 { return q.ReadGBPerS }},
-		{"plain copy", func(q measure.Result) float64 { return q.CopyGBPerS }},
-	} {
-		var speeds []float64
-		for _, q := range results {
-			if v := of.speed(q); q.Vocab > 0 && finite(v) && v > 0 {
-				speeds = append(speeds, v)
-			}
-		}
-		if slices.Sort(speeds); speeds != nil {
-			parts = append(parts, fmt.Sprintf("%s at %.0f GB/s (%.0f-%.0f over %d workloads)", of.name, median(speeds), speeds[0], speeds[len(speeds)-1], len(speeds)))
+	var reads, copies []float64
+	for _, q := range results {
+		if q.Vocab > 0 {
+			reads, copies = append(reads, q.ReadGBPerS), append(copies, q.CopyGBPerS)
 		}
 	}
-	if parts == nil {
-		return ""
-	}
-	note := "GPU, rows of logits: " + strings.Join(parts, ", ") + "."
+	note := sentence("GPU, rows of logits: ", speeds("plain read", reads), speeds("plain copy", copies))
 	workloads := len(results)
 	if fewer := slices.DeleteFunc(results, func(q measure.Result) bool { return q.RowsWanted == 0 }); len(fewer) > 0 {
 		note += fmt.Sprintf(" Its memory had no room for all rows of %d of %d workloads: %s rows instead of %s.",

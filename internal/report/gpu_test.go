@@ -82,7 +82,7 @@ func TestReportOfGPU(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	only := onGPU(Report{})
-	note := "GPU, rows of logits: plain read at 3100 GB/s (3100-3100 over 6 workloads), plain copy at 3000 GB/s (3000-3000 over 6 workloads). Its memory had no room for all rows of 1 of 7 workloads: 2,048 rows instead of 8,192."
+	note := "GPU, rows of logits: plain read at 3,100 GB/s (3,100-3,100 over 6 workloads), plain copy at 3,000 GB/s (3,000-3,000 over 6 workloads). Its memory had no room for all rows of 1 of 7 workloads: 2,048 rows instead of 8,192."
 	if !slices.Contains(both.Notes(), note) || !slices.Contains(only.Notes(), note) {
 		t.Errorf("%q", both.Notes())
 	}

@@ -35,19 +35,6 @@ func (r Report) BriefNotes() []string {
 	return notes
 }
 
-// readsOf returns the speed of the plain read in each workload on rows of
-// logits, or on tokens, in ascending order.
-func readsOf(results []measure.Result, rows bool) []float64 {
-	var speeds []float64
-	for _, w := range workloadsOf(results) { // shared by all instruction sets
-		if speed := w[0].ReadGBPerS; w.rows() == rows && finite(speed) {
-			speeds = append(speeds, speed)
-		}
-	}
-	slices.Sort(speeds)
-	return speeds
-}
-
 // oneWorker returns the results with the first number of workers: with several, the plain
 // read has as many.
 func oneWorker(results []measure.Result) (some []measure.Result) {
@@ -59,62 +46,72 @@ func oneWorker(results []measure.Result) (some []measure.Result) {
 	return some
 }
 
-// median returns that of numbers in ascending order.
-func median(x []float64) float64 { return (x[(len(x)-1)/2] + x[len(x)/2]) / 2 }
-
 // finite reports whether all were measured.
 func finite(xs ...float64) bool {
 	return !slices.ContainsFunc(xs, func(x float64) bool { return x-x != 0 })
 }
 
-func (r Report) reads() string {
-	var parts []string
-	for _, of := range [...]struct {
-		rows bool
-		name string
-	}{{true, "rows of logits"}, {false, "tokens"}} {
-		switch x := readsOf(OnCPU(oneWorker(r.Results)), of.rows); len(x) {
-		case 0:
-		case 1:
-			parts = append(parts, fmt.Sprintf("%s at %.1f GB/s", of.name, x[0]))
-		default:
-			parts = append(parts, fmt.Sprintf("%s at %.1f GB/s (%.1f-%.1f over %d workloads)", of.name, median(x), x[0], x[len(x)-1], len(x)))
-		}
-	}
-	if parts == nil {
+// speeds says how fast something was in several workloads, in GB/s; nothing of none.
+func speeds(what string, x []float64) string {
+	x = slices.DeleteFunc(x, func(v float64) bool { return !finite(v) })
+	slices.Sort(x)
+	n := len(x)
+	if n == 0 {
 		return ""
 	}
-	return "Plain read: " + strings.Join(parts, ", ") + "."
+	text := fmt.Sprintf("%s at %s GB/s", what, rounded((x[(n-1)/2]+x[n/2])/2))
+	if n > 1 {
+		text += fmt.Sprintf(" (%s-%s over %d workloads)", rounded(x[0]), rounded(x[n-1]), n)
+	}
+	return text
+}
+
+// sentence joins those of the parts that say something, if one does.
+func sentence(begin string, parts ...string) string {
+	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	if len(parts) == 0 {
+		return ""
+	}
+	return begin + strings.Join(parts, ", ") + "."
+}
+
+func (r Report) reads() string {
+	var rows, tokens []float64
+	for _, w := range workloadsOf(OnCPU(oneWorker(r.Results))) { // shared by all instruction sets
+		if w.rows() {
+			rows = append(rows, w[0].ReadGBPerS)
+		} else {
+			tokens = append(tokens, w[0].ReadGBPerS)
+		}
+	}
+	return sentence("Plain read: ", speeds("rows of logits", rows), speeds("tokens", tokens))
 }
 
 // place says where rows of logits were read from.
 func (r Report) place() string {
-	var least, most int64
+	var sizes []int64
 	for _, q := range OnCPU(r.Results) {
 		if n := rowBytes(q); n > 0 {
-			if most == 0 {
-				least = n
-			}
-			least, most = min(least, n), max(most, n)
+			sizes = append(sizes, n)
 		}
 	}
-	if most == 0 {
+	if sizes == nil {
 		return ""
 	}
+	least, most := slices.Min(sizes), slices.Max(sizes)
 	size, cache := humanize.IBytes(uint64(least)), int64(r.Machine.LastCache())
 	if to := humanize.IBytes(uint64(most)); to != size {
 		size += " to " + to
 	}
-	lo, hi := from(least, cache), from(most, cache)
 	if cache == 0 {
 		return fmt.Sprintf("Rows of logits: %s, from memory or from a cache: the size of the last cache is not known.", size)
 	}
 	what := map[string]string{FromMemory: "from memory", FromCache: "from a cache, not from memory", FromBoth: "partly from a cache"}
-	where := what[hi]
+	lo, hi := what[from(least, cache)], what[from(most, cache)]
 	if lo != hi {
-		where = "the larger " + what[hi] + ", the smaller " + what[lo]
+		hi = "the larger " + hi + ", the smaller " + lo
 	}
-	return fmt.Sprintf("Rows of logits: %s, %s: the last cache has %s.", size, where, humanize.IBytes(uint64(cache)))
+	return fmt.Sprintf("Rows of logits: %s, %s: the last cache has %s.", size, hi, humanize.IBytes(uint64(cache)))
 }
 
 // noise says how much two measurements of the same plain read differed, or
@@ -141,13 +138,10 @@ func (r Report) noise() string {
 			widest = e
 		}
 	}
-	return fmt.Sprintf("A/A null, the plain read over itself: %s, widest interval %.3f-%.3f. Outliers: %s of %s rounds.",
-		over(lo, hi, len(nulls)), widest.Lo, widest.Hi, humanize.Comma(int64(outliers)), humanize.Comma(int64(rounds)))
-}
-
-func over(lo, hi float64, workloads int) string {
-	if workloads == 1 {
-		return fmt.Sprintf("%.3f", lo)
+	over := fmt.Sprintf("%.3f", lo)
+	if n := len(nulls); n > 1 {
+		over += fmt.Sprintf("-%.3f over %d workloads", hi, n)
 	}
-	return fmt.Sprintf("%.3f-%.3f over %d workloads", lo, hi, workloads)
+	return fmt.Sprintf("A/A null, the plain read over itself: %s, widest interval %.3f-%.3f. Outliers: %s of %s rounds.",
+		over, widest.Lo, widest.Hi, humanize.Comma(int64(outliers)), humanize.Comma(int64(rounds)))
 }

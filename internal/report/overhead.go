@@ -18,22 +18,17 @@ type Overhead struct {
 	Overhead []measure.Overhead `json:"overhead"`
 }
 
-// Write prints the report in that format.
-func (r Overhead) Write(w io.Writer, asJSON bool) error {
-	if asJSON {
-		return cli.WriteJSON(w, r)
-	}
-	return r.writeTables(w)
-}
-
 // overheadNotes say how the tables are to be read, in lines of at most 100 columns.
 const overheadNotes = `Advantages are of grpo, of ppo (GAE), or own: made by the scheme itself.
 KL is an anchor: the step passes over the reference's logits too. No loss here has a KL term.
 Null is the time of the uniform step over its own, as if it were two steps: the noise of this run.
 A step is free if it takes at most 2% longer than the uniform one; so must the null.`
 
-// writeTables writes the verdict, and tables of at most 100 columns.
-func (r Overhead) writeTables(w io.Writer) error {
+// Write prints the report: the verdict, and tables of at most 100 columns, or JSON.
+func (r Overhead) Write(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return cli.WriteJSON(w, r)
+	}
 	if cost := Cost(r.Overhead); cost != "" && !r.Partial {
 		fmt.Fprintf(w, "Cost: %s\n", cost)
 	}
@@ -84,17 +79,9 @@ var overheadTables = [...]struct {
 		if o.PeakBytes > 0 {
 			peak = humanize.IBytes(uint64(o.PeakBytes))
 		}
-		return []string{shapeOf(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6), ExtraMemory(o), peak}
+		return []string{shapeOf(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6), extraMemory(o), peak}
 	}},
 }
 
-// ExtraMemory prints what the step holds on the heap beyond the uniform step.
-func ExtraMemory(o measure.Overhead) string { return humanize.IBytes(uint64(max(0, o.ExtraBytes))) }
-
-// YesNo prints a bool.
-func YesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
-}
+// extraMemory prints what the step holds on the heap beyond the uniform step.
+func extraMemory(o measure.Overhead) string { return humanize.IBytes(uint64(max(0, o.ExtraBytes))) }

@@ -21,10 +21,6 @@ func (r Report) Write(w io.Writer, asJSON bool) error {
 	if asJSON {
 		return cli.WriteJSON(w, r)
 	}
-	return r.writeTable(w)
-}
-
-func (r Report) writeTable(w io.Writer) error {
 	if err := cli.WriteTable(w, 2, nil, r.Machine.Rows()); err != nil {
 		return err
 	}
@@ -40,8 +36,11 @@ func (r Report) writeTable(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "\n%s\n", strings.Join(r.Notes(), "\n"))
 	}
-	if err := r.writeGoals(w); err != nil {
-		return err
+	if text, header, rows := r.Goals(); len(rows) > 0 {
+		cli.Heading(w, goalsTitle)
+		if err := cli.WriteTable(w, text, header, rows); err != nil {
+			return err
+		}
 	}
 	if r.Partial {
 		fmt.Fprintf(w, "\n%s\n", Ended)
