@@ -13,8 +13,7 @@ import (
 	"github.com/seed621a2839/reweight/kernels"
 )
 
-// kernelFlag declares -kernel, a list of kernels. The list is nil if the flag is not
-// given.
+// kernelFlag declares -kernel, a list of kernels, by default all.
 func kernelFlag(f cli.Flags) func() ([]kernels.Kernel, error) {
 	var names []string
 	for _, k := range kernels.All() {
@@ -23,40 +22,36 @@ func kernelFlag(f cli.Flags) func() ([]kernels.Kernel, error) {
 	list := f.String("kernel", "", "`names` of kernels: "+strings.Join(names, ", ")+" (default all)")
 	return func() ([]kernels.Kernel, error) {
 		if !f.Given("kernel") {
-			return nil, nil
+			return kernels.All(), nil
 		}
 		return pick("-kernel", *list, kernels.All(), names)
 	}
 }
 
 // isaFlag declares -isa, a list of instruction sets, and of cuda, the GPU, for a command that
-// takes one. byDefault describes the default in the help. The choice is nil if the flag is
-// not given. cuda is an error where no GPU can be used.
-func isaFlag(f cli.Flags, byDefault string, g *machine.GPU) func() (*machine.Choice, error) {
+// takes one. The choice is byDefault, which about describes in the help, if the flag is not given.
+// cuda is an error where no GPU can be used.
+func isaFlag(f cli.Flags, byDefault []kernels.Implementation, about string, g opener) func() (machine.Choice, error) {
 	impls, names := kernels.Implementations(), machine.ISANames()
-	about := "`names` of instruction sets: here " + strings.Join(names, ", ")
+	text := "`names` of instruction sets: here " + strings.Join(names, ", ")
 	if g != nil {
 		impls, names = append(impls, kernels.Implementation{Name: machine.CUDA}), append(names, machine.CUDA)
-		about += "; and " + machine.CUDA + ", the GPU"
+		text += "; and " + machine.CUDA + ", the GPU"
 	}
-	list := f.String("isa", "", about+" (default "+byDefault+")")
-	return func() (*machine.Choice, error) {
+	list := f.String("isa", "", text+" (default "+about+")")
+	return func() (c machine.Choice, err error) {
 		if !f.Given("isa") {
-			return nil, nil
+			return machine.Choice{CPU: byDefault}, nil
 		}
 		picked, err := pick("-isa", *list, impls, names)
-		if err != nil {
-			return nil, err
-		}
-		var c machine.Choice
 		for _, impl := range picked {
 			if impl.Name != machine.CUDA {
 				c.CPU = append(c.CPU, impl)
-			} else if c.GPU, err = g.Device(); err != nil {
-				return nil, fmt.Errorf("-isa has %q, and no GPU can be used: %w", machine.CUDA, err)
+			} else if c.GPU, err = g(); err != nil {
+				return c, fmt.Errorf("-isa has %q, and no GPU can be used: %w", machine.CUDA, err)
 			}
 		}
-		return &c, nil
+		return c, err
 	}
 }
 
@@ -87,8 +82,8 @@ func sizeFlags(f cli.Flags, aboutRows string) func() (measure.Sizes, error) {
 }
 
 // checkWorkers returns an error if -workers is given and only the GPU is chosen.
-func checkWorkers(f cli.Flags, c *machine.Choice) error {
-	if c != nil && len(c.CPU) == 0 && f.Given("workers") {
+func checkWorkers(f cli.Flags, c machine.Choice) error {
+	if len(c.CPU) == 0 && f.Given("workers") {
 		return fmt.Errorf("-workers means nothing to -isa %s: they share rows on the CPU", machine.CUDA)
 	}
 	return nil
@@ -110,35 +105,43 @@ func pinFlag(f cli.Flags) func() (*int, error) {
 }
 
 // pick returns the elements of all whose names are in the list.
-func pick[E any](flag, list string, all []E, names []string) ([]E, error) {
-	var picked []E
-	given := map[int]bool{}
-	for name := range strings.SplitSeq(list, ",") {
+func pick[E any](flag, list string, all []E, names []string) (picked []E, err error) {
+	places, err := parseList(flag, list, func(name string) (int, error) {
 		i := slices.Index(names, name)
 		if i < 0 {
-			return nil, fmt.Errorf("%s has %q, want some of %v", flag, name, names)
+			return 0, fmt.Errorf("%s has %q, want some of %v", flag, name, names)
 		}
-		if given[i] {
-			return nil, fmt.Errorf("%s has %q twice", flag, name)
-		}
-		given[i] = true
+		return i, nil
+	})
+	for _, i := range places {
 		picked = append(picked, all[i])
 	}
-	return picked, nil
+	return picked, err
 }
 
 // numbers returns the numbers of a list. Each must be from 1 to most.
 func numbers(flag, list string, most int) ([]int, error) {
-	var n []int
-	for text := range strings.SplitSeq(list, ",") {
+	return parseList(flag, list, func(text string) (int, error) {
 		v, err := strconv.Atoi(text)
 		if err != nil || v < 1 || v > most {
-			return nil, fmt.Errorf("%s has %q, want whole numbers of 1 to %d", flag, text, most)
+			return 0, fmt.Errorf("%s has %q, want whole numbers of 1 to %d", flag, text, most)
 		}
-		if slices.Contains(n, v) {
+		return v, nil
+	})
+}
+
+// parseList returns what parse makes of each text of a list. The same number twice is an error.
+func parseList(flag, list string, parse func(text string) (int, error)) ([]int, error) {
+	var all []int
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := parse(text)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(all, n) {
 			return nil, fmt.Errorf("%s has %q twice", flag, text)
 		}
-		n = append(n, v)
+		all = append(all, n)
 	}
-	return n, nil
+	return all, nil
 }

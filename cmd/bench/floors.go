@@ -8,6 +8,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/floors"
+	"github.com/seed621a2839/reweight/kernels"
 )
 
 const floorsUsage = `Usage: bench floors FILE [flags]
@@ -27,7 +28,7 @@ func floorsCommand(ctx context.Context, args []string, out io.Writer, p *cli.Pro
 	flags := cli.NewFlags("bench floors")
 	flags.BoolVar(&opt.Record, "record", false, "write the file of floors for the instruction sets of this machine")
 	kernelList := kernelFlag(flags)
-	isaList := isaFlag(flags, "all but portable", nil)
+	isaList := isaFlag(flags, kernels.Implementations()[1:], "all but portable", nil)
 	operands, err := flags.Parse(floorsUsage, args, out)
 	if err != nil {
 		return err
@@ -47,8 +48,6 @@ func floorsCommand(ctx context.Context, args []string, out io.Writer, p *cli.Pro
 	if err != nil {
 		return err
 	}
-	if choice != nil {
-		opt.CPU = choice.CPU
-	}
+	opt.CPU = choice.CPU
 	return floors.Run(ctx, opt, out)
 }

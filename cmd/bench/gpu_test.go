@@ -112,7 +112,7 @@ func TestWorkersOnGPU(t *testing.T) {
 	if _, err := runOnGPU(t, args...); err == nil || err.Error() != want {
 		t.Errorf("run: %v", err)
 	}
-	g := &machine.GPU{Open: withGPU(t)}
+	g := withGPU(t)
 	if err := overheadCommand(t.Context(), args, io.Discard, &cli.Progress{}, quick, g); err == nil || err.Error() != want {
 		t.Errorf("overhead: %v", err)
 	}
@@ -121,7 +121,7 @@ func TestWorkersOnGPU(t *testing.T) {
 // TestRunAsksForNoGPU: the GPU is left alone where the list has no cuda.
 func TestRunAsksForNoGPU(t *testing.T) {
 	asked := false
-	g := &machine.GPU{Open: func() (*gpu.Device, error) { asked = true; return nil, errors.New("none") }}
+	g := func() (*gpu.Device, error) { asked = true; return nil, errors.New("none") }
 	var out bytes.Buffer
 	if err := runCommand(t.Context(), append(slices.Clone(little), "-isa", "portable"), &out, &cli.Progress{}, quick, g); err != nil || asked || strings.Contains(out.String(), "GPU") {
 		t.Errorf("%v, %v\n%s", asked, err, out.String())
@@ -139,7 +139,7 @@ func TestRunAsksForNoGPU(t *testing.T) {
 func runOnGPU(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := runCommand(t.Context(), append([]string{"-rows", "4"}, args...), &out, &cli.Progress{}, quick, &machine.GPU{Open: withGPU(t)})
+	err := runCommand(t.Context(), append([]string{"-rows", "4"}, args...), &out, &cli.Progress{}, quick, withGPU(t))
 	return out.String(), err
 }
 
@@ -190,9 +190,9 @@ func TestMainJobGPU(t *testing.T) {
 	}
 	job := func() job {
 		j := quickJob()
-		j.gpu = &machine.GPU{Open: withGPU(t)}
+		j.gpu = withGPU(t)
 		j.sizes = []int{20}
-		j.onGPU.Sampler, j.onGPU.Sizes.Vocabs, j.onGPU.Sizes.Rows = quick, []int{20}, 2
+		j.speed.Sizes.Vocabs, j.speed.Sizes.Rows = []int{20}, 2
 		return j
 	}
 	var out bytes.Buffer
@@ -208,14 +208,14 @@ func TestMainJobGPU(t *testing.T) {
 		}
 	}
 	j := job()
-	j.checks.Check, j.onGPU.Kernels = wrongOnGPU, j.onGPU.Kernels[:1]
+	j.checks.Check, j.speed.Kernels = wrongOnGPU, j.speed.Kernels[:1]
 	out.Reset()
 	err := mainCommand(t.Context(), nil, &out, j)
 	if status := cli.ExitStatus("", err, io.Discard); status != 1 || !strings.Contains(out.String(), "Right: NO. Some results are WRONG:\nmultiply f32 on cuda: planted\n") {
 		t.Errorf("status %d, %v\n%s", status, err, out.String())
 	}
 	j = quickJob() // without a GPU it is the same, and a line says why
-	j.gpu = &machine.GPU{Open: noGPU(reasons[1])}
+	j.gpu = noGPU(reasons[1])
 	out.Reset()
 	if err := mainCommand(t.Context(), nil, &out, j); err != nil || !strings.Contains(out.String(), "\nGPU:   none is used: "+reasons[1]+"\n") || strings.Contains(out.String(), "of copy") {
 		t.Errorf("%v\n%s", err, out.String())
@@ -228,7 +228,7 @@ func TestOverheadGPU(t *testing.T) {
 		t.Skip("the interpreter takes long")
 	}
 	var out bytes.Buffer
-	must.Do(overheadCommand(t.Context(), []string{"-rows", "4", "-vocab", "9", "-isa", "portable,cuda"}, &out, &cli.Progress{}, quick, &machine.GPU{Open: withGPU(t)}))
+	must.Do(overheadCommand(t.Context(), []string{"-rows", "4", "-vocab", "9", "-isa", "portable,cuda"}, &out, &cli.Progress{}, quick, withGPU(t)))
 	for _, want := range []string{"Cost: ActFocus and AEM with a KL anchor: ", "ActFocus and AEM on the GPU with a KL anchor: ", "\nGPU ", "  cuda  "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

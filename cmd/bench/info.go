@@ -16,7 +16,7 @@ GPUs: the first that it leaves is used. REWEIGHT_LIBCUDA names the library of th
 GPU's driver where it has another place than usual.
 `
 
-func infoCommand(args []string, out io.Writer, gpu *machine.GPU) error {
+func infoCommand(args []string, out io.Writer, gpu opener) error {
 	if err := cli.NewFlags("bench info").ParseAlone(infoUsage, args, out); err != nil {
 		return err
 	}
@@ -24,6 +24,6 @@ func infoCommand(args []string, out io.Writer, gpu *machine.GPU) error {
 	if err != nil {
 		return err
 	}
-	m.SetGPU(gpu.Device())
+	m.SetGPU(gpu())
 	return cli.WriteTable(out, 2, nil, m.Rows())
 }

@@ -29,14 +29,13 @@ type job struct {
 	speed  measure.Plan
 	cached measure.Plan // one kernel on rows that a cache holds
 	steps  measure.Plan
-	onGPU  measure.Plan // speed where there is a GPU
-	gpu    *machine.GPU
+	gpu    opener
 }
 
 // defaultJob checks at the edges of the kernels' blocks, and measures float32 with
 // one worker, which does not take too long on slow machines; bench run measures
 // the rest.
-func defaultJob(p *cli.Progress, g *machine.GPU) job {
+func defaultJob(p *cli.Progress, g opener) job {
 	checks := measure.Plan{Check: measure.Check, Kernels: kernels.All(), CPU: kernels.Implementations(), Progress: p}
 	speed := checks
 	speed.Sampler, speed.Kernels = bench.DefaultSampler, measure.FirstDTypes(checks.Kernels)
@@ -45,23 +44,21 @@ func defaultJob(p *cli.Progress, g *machine.GPU) job {
 	cached.Kernels, cached.Sizes.Rows = speed.Kernels[:1], 4 // rows: 2.3 MiB
 	cached.CPU = checks.CPU[len(checks.CPU)-1:]
 	steps.CPU = cached.CPU
-	onGPU := speed
-	onGPU.CPU = nil
 	return job{
 		checks: checks,
 		sizes:  []int{1, 2, 15, 16, 17, 63, 64, 65, 300, 1023, 1024, 1025, 2047, 2049, 5000, 151936},
-		speed:  speed, cached: cached, steps: steps, onGPU: onGPU, gpu: g,
+		speed:  speed, cached: cached, steps: steps, gpu: g,
 	}
 }
 
 func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error {
 	flags := cli.NewFlags("bench")
-	operands, err := flags.Parse(usage(), args, out)
+	operands, err := flags.Parse(usage, args, out)
 	if err != nil {
 		return err
 	}
 	if len(operands) > 0 {
-		return fmt.Errorf("unknown command %q, want %s", operands[0], commandNames())
+		return fmt.Errorf("unknown command %q, want run, overhead, floors or info", operands[0])
 	}
 	return j.do(ctx, out)
 }
@@ -75,7 +72,6 @@ type outcome struct {
 	results   measure.Results
 	cached    measure.Results
 	overheads []measure.Overhead
-	onGPU     measure.Results
 	took      time.Duration
 }
 
@@ -88,9 +84,9 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 	if o.machine, err = machine.This(); err != nil {
 		return err
 	}
-	device, err := j.gpu.Device()
+	device, err := j.gpu()
 	o.machine.SetGPU(device, err)
-	j.checks.GPU, j.onGPU.GPU = device, device
+	j.checks.GPU, j.speed.GPU = device, device
 	with, takes := o.machine.Chosen, "a minute"
 	if device != nil {
 		with, takes = with+" and "+printable.Line(o.machine.GPU.Name), "a minute, and more on the GPU"
@@ -104,7 +100,7 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 	const checks, grpo = false, false
 	tasks := slices.Concat(
 		j.checks.Parities(&o.parities, j.sizes), j.speed.Speed(&o.results, checks), j.cached.Speed(&o.cached, checks),
-		j.onGPU.Speed(&o.onGPU, checks), j.steps.Overheads(&o.overheads, grpo))
+		j.steps.Overheads(&o.overheads, grpo))
 	err = tasks.Do(ctx, j.speed.Progress)
 	j.speed.Progress.Clear()
 	o.took = time.Since(begin)
@@ -122,7 +118,7 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 
 // failures are the results that are wrong.
 func (o outcome) failures() []string {
-	failures := append(measure.Failures(o.parities), o.onGPU.Failures...)
+	failures := append(measure.Failures(o.parities), o.results.Failures...)
 	if o.wrongStep != nil {
 		failures = append(failures, o.wrongStep.Error())
 	}
@@ -131,7 +127,7 @@ func (o outcome) failures() []string {
 
 // print prints the verdict first, and then the tables that it comes from.
 func (j job) print(out io.Writer, o outcome, partial bool) error {
-	r := report.New(o.machine, measure.Results{Results: slices.Concat(o.results.Results, o.onGPU.Results)}, partial)
+	r := report.New(o.machine, o.results, partial)
 	failures := o.failures()
 	if len(failures) > 0 {
 		fmt.Fprintf(out, "\nRight: NO. Some results are WRONG:\n%s\n", strings.Join(failures, "\n"))
@@ -161,22 +157,28 @@ func (j job) printTables(out io.Writer, o outcome, r report.Report) error {
 	if err := o.losses.WriteTables(out); err != nil {
 		return err
 	}
-	onRows := slices.DeleteFunc(slices.Concat(o.results.Results, o.cached.Results), func(q measure.Result) bool { return q.Vocab == 0 })
-	if len(onRows) > 0 {
-		fmt.Fprintf(out, "\nSpeed on float32 with %s: ns per element, share of a plain read, times the speed of the others\n", o.machine.Chosen)
-		if err := table(out)(report.New(o.machine, measure.Results{Results: onRows}, false).Brief()); err != nil {
-			return err
+	onRows := slices.Concat(o.results.Results, o.cached.Results)
+	onRows = slices.DeleteFunc(onRows, func(q measure.Result) bool { return q.Vocab == 0 })
+	for _, t := range []struct {
+		title string
+		table func() (text int, header []string, rows [][]string)
+	}{
+		{
+			"Speed on float32 with " + o.machine.Chosen + ": ns per element, share of a plain read, times the speed of the others",
+			report.New(o.machine, measure.Results{Results: onRows}, false).Brief,
+		},
+		{"Speed on float32 on the GPU, arrays in its memory: share of a plain read and of a plain copy there", r.GPUSpeed},
+		{
+			"Training steps of GRPO from logits to loss and gradient, over the uniform step",
+			report.Overhead{Overhead: o.overheads}.Brief,
+		},
+	} {
+		text, header, rows := t.table()
+		if len(rows) == 0 {
+			continue
 		}
-	}
-	if len(o.onGPU.Results) > 0 {
-		fmt.Fprintln(out, "\nSpeed on float32 on the GPU, arrays in its memory: share of a plain read and of a plain copy there")
-		if err := table(out)(r.GPUSpeed()); err != nil {
-			return err
-		}
-	}
-	if len(o.overheads) > 0 {
-		fmt.Fprintln(out, "\nTraining steps of GRPO from logits to loss and gradient, over the uniform step")
-		if err := table(out)(report.Overhead{Overhead: o.overheads}.Brief()); err != nil {
+		fmt.Fprintf(out, "\n%s\n", t.title)
+		if err := cli.WriteTable(out, text, header, rows); err != nil {
 			return err
 		}
 	}
@@ -190,11 +192,6 @@ func (j job) printTables(out io.Writer, o outcome, r report.Report) error {
 	}
 	_, err := fmt.Fprintf(out, "\n%s\n", strings.Join(notes, "\n"))
 	return err
-}
-
-// table returns a function that prints a table.
-func table(out io.Writer) func(text int, header []string, rows [][]string) error {
-	return func(text int, header []string, rows [][]string) error { return cli.WriteTable(out, text, header, rows) }
 }
 
 // embeddedLosses compares schemes on the embedded rollouts. A step that is not that of

@@ -5,51 +5,27 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"strings"
+	"sync"
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/cuda"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/machine"
 )
 
-// commands are the commands, in the order of the help: what each is called with, and what
-// it does.
-var commands = [...]struct{ name, operands, does string }{
-	{"run", "[flags]", "speed and errors of chosen kernels"},
-	{"overhead", "[flags]", "what ActFocus, AEM and other schemes cost a training step"},
-	{"floors", "FILE [flags]", "is an instruction set far slower than it may be on the kernels?"},
-	{"info", "", "what this machine has, and which kernels it gets"},
-}
-
-// usage returns the help.
-func usage() string {
-	text := `Usage:
+const usage = `Usage:
   bench                         the main job: rollouts, parity, speed and overhead, in about a minute
-`
-	for _, c := range commands {
-		text += fmt.Sprintf("  %-29s %s\n", strings.TrimSpace("bench "+c.name+" "+c.operands), c.does)
-	}
-	return text + `
+  bench run [flags]             speed and errors of chosen kernels
+  bench overhead [flags]        what ActFocus, AEM and other schemes cost a training step
+  bench floors FILE [flags]     is an instruction set far slower than it may be on the kernels?
+  bench info                    what this machine has, and which kernels it gets
+
 bench COMMAND -h explains a command and its flags.
 Exit status: 0 fine, 1 a check failed, 2 bad use or bad input, 3 inconclusive (floors
 only), 130 interrupted: what was measured by then is printed.
 `
-}
-
-// commandNames returns the names of all commands for an error.
-func commandNames() string {
-	var names []string
-	for _, c := range commands {
-		names = append(names, c.name)
-	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " or " + names[last]
-}
 
 func main() {
 	cli.IgnoreBrokenPipe() // run reports the error of a write
@@ -69,13 +45,16 @@ func openGPU() (*gpu.Device, error) {
 	return dev, err
 }
 
+// An opener returns the GPU, or why there is none to use.
+type opener = func() (*gpu.Device, error)
+
 // run does what the arguments say and returns the exit status. If ctx ends, it
 // prints what it has by then. open opens the GPU, for commands that use one.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer, open func() (*gpu.Device, error)) int {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, open opener) int {
 	out := &cli.FirstError{W: stdout}
 	name, err := "bench", error(nil)
 	p := cli.NewProgress(stderr)
-	g := &machine.GPU{Open: open}
+	g := sync.OnceValues(open)
 	command := ""
 	if len(args) > 0 {
 		command = args[0]

@@ -17,7 +17,7 @@ import (
 
 // program is bench without a GPU.
 var program testprogram.Run = func(args []string, stdout, stderr io.Writer) int {
-	return run(context.Background(), args, stdout, stderr, nil)
+	return run(context.Background(), args, stdout, stderr, noGPU("none"))
 }
 
 // TestWrongUse: one line on standard error that says what is wrong, nothing on
@@ -101,7 +101,7 @@ func TestHelp(t *testing.T) {
 
 func TestInfo(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"info"}, &stdout, &stderr, nil); status != 0 {
+	if status := run(t.Context(), []string{"info"}, &stdout, &stderr, noGPU("none")); status != 0 {
 		t.Fatalf("status %d: %s", status, stderr.String())
 	}
 	m := must.Get(machine.This())

@@ -35,11 +35,12 @@ off_policy_mask, which has no default, is 0.1 nats.
 
 `
 
-func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *machine.GPU) (err error) {
+func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g opener) (err error) {
 	plan := measure.Plan{Sampler: sampler, Progress: p}
 	plan.Sampler.Budget *= 4 // differences of 1% count, on machines whose speed varies by tens of percent
 	flags := cli.NewFlags("bench overhead")
-	isaList := isaFlag(flags, "the best of the CPU", g)
+	all := kernels.Implementations()
+	isaList := isaFlag(flags, all[len(all)-1:], "the best of the CPU", g)
 	sizes := sizeFlags(flags, "tokens of a step (default as many as make 64 MiB of logits and gradient)")
 	pin := pinFlag(flags)
 	list := flags.String("scheme", "", "measure these `names` of schemes in place of ActFocus, AEM and both, with commas between them, or all (see above)")
@@ -62,7 +63,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	}
 	ppo := []bool{false, true}
 	if flags.Given("scheme") {
-		if choice != nil && choice.GPU != nil {
+		if choice.GPU != nil {
 			return fmt.Errorf("-scheme means nothing to -isa %s: a GPU has the steps of ActFocus and AEM only", machine.CUDA)
 		}
 		if plan.Schemes, err = compare.ParseSchemes(*list); err != nil {
@@ -84,12 +85,7 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 	if r.Machine.Pinned, err = pin(); err != nil {
 		return err
 	}
-	if choice != nil {
-		plan.CPU, plan.GPU = choice.CPU, choice.GPU
-	} else {
-		all := kernels.Implementations()
-		plan.CPU = all[len(all)-1:]
-	}
+	plan.CPU, plan.GPU = choice.CPU, choice.GPU
 	r.Machine.SetGPU(plan.GPU, nil)
 	if err := plan.Sizes.CheckElements(len(plan.CPU) > 0); err != nil {
 		return err

@@ -33,11 +33,11 @@ Lists are separated by commas. docs/measuring.md says how each figure is taken.
 
 `
 
-func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g *machine.GPU) (err error) {
+func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g opener) (err error) {
 	plan := measure.Plan{Sampler: sampler, Check: measure.Check, Progress: p}
 	flags := cli.NewFlags("bench run")
 	kernelList := kernelFlag(flags)
-	isaList := isaFlag(flags, "all, and "+machine.CUDA+" where a GPU can be used", g)
+	isaList := isaFlag(flags, kernels.Implementations(), "all, and "+machine.CUDA+" where a GPU can be used", g)
 	sizes := sizeFlags(flags, "rows of logits, or tokens (default eight times the last cache of logits, 65,536 tokens)")
 	pin := pinFlag(flags)
 	format := flags.Format()
@@ -47,19 +47,14 @@ func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progre
 	if plan.Kernels, err = kernelList(); err != nil {
 		return err
 	}
-	if plan.Kernels == nil {
-		plan.Kernels = kernels.All()
-	}
 	choice, err := isaList()
 	if err != nil {
 		return err
 	}
+	plan.CPU, plan.GPU = choice.CPU, choice.GPU
 	var noGPU error // why there is none, if one was looked for
-	if choice != nil {
-		plan.CPU, plan.GPU = choice.CPU, choice.GPU
-	} else {
-		plan.CPU = kernels.Implementations()
-		plan.GPU, noGPU = g.Device()
+	if !flags.Given("isa") {
+		plan.GPU, noGPU = g()
 	}
 	if plan.Sizes, err = sizes(); err != nil {
 		return err

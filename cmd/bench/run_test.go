@@ -26,7 +26,7 @@ var little = []string{"-kernel", "multiply,token_stats_lse", "-rows", "64", "-vo
 // TestRunTable: the table has a row for each type of the kernels with each instruction set.
 func TestRunTable(t *testing.T) {
 	var out bytes.Buffer
-	must.Do(runCommand(t.Context(), little, &out, &cli.Progress{}, quick, &machine.GPU{}))
+	must.Do(runCommand(t.Context(), little, &out, &cli.Progress{}, quick, noGPU("none")))
 	text := out.String()
 	if got, want := strings.Count(text, "\nmultiply ")+strings.Count(text, "\ntoken_stats_lse "), 4*len(reweight.AvailableISAs()); got != want {
 		t.Errorf("%d results, want %d:\n%s", got, want, text)
@@ -157,7 +157,7 @@ func (s *stopper) Write(b []byte) (int, error) {
 }
 
 func overheadQuickly(ctx context.Context, out io.Writer, args ...string) error {
-	return overheadCommand(ctx, append([]string{"-rows", "40", "-vocab", "30"}, args...), out, &cli.Progress{}, quick, &machine.GPU{})
+	return overheadCommand(ctx, append([]string{"-rows", "40", "-vocab", "30"}, args...), out, &cli.Progress{}, quick, noGPU("none"))
 }
 
 func TestOverhead(t *testing.T) {
@@ -212,7 +212,7 @@ func TestOverheadSchemes(t *testing.T) {
 	if err := overheadQuickly(t.Context(), io.Discard, "-rows", "8", "-scheme", "rloo"); err == nil || err.Error() != "-rows is 8, want at least 28 tokens with -scheme: a whole group of rollouts" {
 		t.Error(err)
 	}
-	g := &machine.GPU{Open: withGPU(t)}
+	g := withGPU(t)
 	err := overheadCommand(t.Context(), []string{"-isa", "cuda", "-scheme", "gspo"}, io.Discard, &cli.Progress{}, quick, g)
 	if err == nil || err.Error() != "-scheme means nothing to -isa cuda: a GPU has the steps of ActFocus and AEM only" {
 		t.Error(err)

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/dustin/go-humanize"
@@ -12,30 +11,6 @@ import (
 // CUDA is the name of the GPU among the implementations of the kernels, in flags and
 // in results.
 const CUDA = "cuda"
-
-// A GPU is the one that a command may use. It is opened when it is first asked for, and
-// stays open for as long as the process lives.
-type GPU struct {
-	Open func() (*gpu.Device, error) // called once at most
-
-	asked  bool
-	device *gpu.Device
-	err    error
-}
-
-// errNoGPU is the error of a GPU that cannot be opened.
-var errNoGPU = errors.New("this program opens none")
-
-// Device returns the device, or why there is none to use.
-func (g *GPU) Device() (*gpu.Device, error) {
-	if !g.asked {
-		g.asked, g.err = true, errNoGPU
-		if g.Open != nil {
-			g.device, g.err = g.Open()
-		}
-	}
-	return g.device, g.err
-}
 
 // A Choice says what to run the kernels on.
 type Choice struct {

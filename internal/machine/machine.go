@@ -1,4 +1,4 @@
-// Package machine describes the machine that results come from, and opens its GPU.
+// Package machine describes the machine that results come from.
 package machine
 
 import (

@@ -8,25 +8,6 @@ import (
 	"github.com/seed621a2839/reweight/gpu"
 )
 
-// TestGPUIsOpenedOnce: when it is first asked for, and what came of it stays.
-func TestGPUIsOpenedOnce(t *testing.T) {
-	for _, want := range []struct {
-		dev *gpu.Device
-		err error
-	}{{new(gpu.Device), nil}, {nil, errors.New("the driver finds no device")}} {
-		opened := 0
-		g := GPU{Open: func() (*gpu.Device, error) { opened++; return want.dev, want.err }}
-		for range 3 {
-			if dev, err := g.Device(); dev != want.dev || err != want.err || opened != 1 {
-				t.Errorf("%v, %v, opened %d times", dev, err, opened)
-			}
-		}
-	}
-	if dev, err := new(GPU).Device(); dev != nil || err == nil {
-		t.Errorf("%v, %v", dev, err)
-	}
-}
-
 // TestMachineHasGPU: a machine is described with its GPU, with the reason why none is
 // used, or without a word where none was looked for.
 func TestMachineHasGPU(t *testing.T) {
