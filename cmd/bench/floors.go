@@ -8,6 +8,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/floors"
+	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/kernels"
 )
 
@@ -24,7 +25,7 @@ Exit status: 0 pass, 1 below a floor or wrong, 2 error, 3 no floors, 130 interru
 `
 
 func floorsCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler) (err error) {
-	opt := floors.Options{Progress: p, Sampler: sampler}
+	opt := floors.Options{Plan: measure.Plan{Sampler: sampler, Check: measure.Check, Progress: p}}
 	flags := cli.NewFlags("bench floors")
 	flags.BoolVar(&opt.Record, "record", false, "write the file of floors for the instruction sets of this machine")
 	kernelList := kernelFlag(flags)
@@ -41,13 +42,13 @@ func floorsCommand(ctx context.Context, args []string, out io.Writer, p *cli.Pro
 	default:
 		return cli.Unexpected(operands[1])
 	}
-	if opt.Kernels, err = kernelList(); err != nil {
+	if opt.Plan.Kernels, err = kernelList(); err != nil {
 		return err
 	}
 	choice, err := isaList()
 	if err != nil {
 		return err
 	}
-	opt.CPU = choice.CPU
+	opt.Plan.CPU = choice.CPU
 	return floors.Run(ctx, opt, out)
 }

@@ -10,10 +10,8 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
@@ -27,59 +25,44 @@ import (
 
 // Options say what to measure.
 type Options struct {
-	File    string
-	Record  bool                     // write the file
-	Kernels []kernels.Kernel         // nil is all
-	CPU     []kernels.Implementation // nil is all but portable
-
-	Progress *cli.Progress
-	Sampler  bench.Sampler
+	File   string
+	Record bool // write the file
+	Plan   measure.Plan
 }
 
 // A check measures, and collects what it found.
 type check struct {
 	Options
-	machine machine.Machine
-	notes   []string
-	results []result
-	null    *bench.Estimate // the same thing measured twice, where that differed most
+	cpu      string
+	notes    []string
+	results  []result
+	failures []string // results that are wrong
 }
 
 // A result is what one measurement says of a kernel in one format with one instruction set,
 // and the verdict on that.
 type result struct {
-	kernel, dtype, isa string
-	failure            string // a wrong result, or an allocation
-	verdict            bench.Verdict
-	message            string // what is wrong, or not known
-
-	// Times the speed of the portable kernel, and the share of that of a plain read, each
-	// with the least that is allowed. Kernels on tokens have no share.
-	timesPortable, share *bench.Estimate
-	least                floor
+	measure.Result
+	verdict bench.Verdict
+	message string // what is wrong, or not known
+	least   floor  // that is allowed
 }
 
 // Run compares what is measured here with the floors of the file, or records them, and
-// prints what it found. Its error is a *cli.FailedCheck for what is too slow, a
+// prints what it found. Its error is a *cli.FailedCheck for what is too slow or wrong, a
 // *cli.Inconclusive, or that something went wrong.
-func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
-	g := check{Options: opt}
-	if g.machine, err = machine.This(); err != nil {
+func Run(ctx context.Context, opt Options, out io.Writer) error {
+	m, err := machine.This()
+	if err != nil {
 		return err
 	}
-	ctx, stop := cli.UntilHangup(ctx)
-	defer stop()
-	if opt.Kernels == nil {
-		g.Kernels = kernels.All()
-	}
-	if opt.CPU == nil {
-		g.CPU = kernels.Implementations()[1:]
-	}
+	g := check{Options: opt, cpu: m.CPU}
+	g.Plan.Sizes = measure.Sizes{Vocabs: []int{floorVocab}, Workers: []int{1}}
 	if g.Record {
 		return g.record(ctx, out)
 	}
-	err = g.compare(ctx)
-	g.Progress.Clear()
+	err = g.compare(func(p measure.Plan) (measure.Results, error) { return p.Run(ctx) })
+	g.Plan.Progress.Clear()
 	if ctx.Err() != nil {
 		err = cli.ErrInterrupted
 	}
@@ -92,6 +75,7 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 // verdict is the error that stands for the results.
 func (g *check) verdict() error {
 	var failed, open []string
+	failed = append(failed, g.failures...)
 	for _, q := range g.results {
 		switch q.verdict {
 		case bench.Regression:
@@ -119,22 +103,24 @@ func (g *check) write(out io.Writer) error {
 		}
 		return fmt.Sprintf(format, x)
 	}
-	of := func(e *bench.Estimate, format string, unit float64) string {
-		if e == nil {
-			return "-"
-		}
-		return fmt.Sprintf(format, unit*e.Median)
-	}
 	var rows [][]string
 	for _, q := range g.results {
-		rows = append(rows, []string{q.kernel, q.dtype, q.isa, q.verdict.String(),
-			of(q.timesPortable, "%.1f", 1), optional(q.least.TimesPortable, "%.3g"), of(q.share, "%.1f%%", 100), optional(100*q.least.Share, "%.3g%%")})
+		share := "-" // of kernels on tokens
+		if q.Vocab > 0 {
+			share = cli.Percent(q.Share.Median)
+		}
+		rows = append(rows, []string{q.Kernel, q.DType, q.ISA, q.verdict.String(),
+			fmt.Sprintf("%.1f", q.TimesPortable.Median), optional(q.least.TimesPortable, "%.3g"),
+			share, optional(100*q.least.Share, "%.3g%%")})
 		if q.message != "" {
 			g.notes = append(g.notes, q.name()+": "+q.message)
 		}
 	}
-	if e := g.null; e != nil {
-		g.notes = append(g.notes, fmt.Sprintf("Noise now: of the same thing measured twice, the second takes %.4f times as long (%s)", e.Median, interval(*e)))
+	g.notes = append(g.notes, g.failures...)
+	if len(g.results) > 0 {
+		e := slices.MaxFunc(g.results, func(a, b result) int { return cmp.Compare(a.Null.HalfWidth(), b.Null.HalfWidth()) }).Null
+		g.notes = append(g.notes, fmt.Sprintf("Noise now: of the same thing measured twice, the second takes %.4f times as long (%s)",
+			e.Median, interval(e)))
 	}
 	header := []string{"kernel", "type", "isa", "verdict", "x portable", "floor", "of read", "floor"}
 	if err := cli.WriteTable(out, 4, header, rows); err != nil {
@@ -149,24 +135,9 @@ func (g *check) write(out io.Writer) error {
 	return nil
 }
 
-func (q result) name() string { return q.kernel + " " + q.dtype + " on " + q.isa }
+func (q result) name() string { return q.Kernel + " " + q.DType + " on " + q.ISA }
 
 func interval(e bench.Estimate) string { return fmt.Sprintf("%.3f to %.3f", e.Lo, e.Hi) }
-
-// isName reports whether s can be the name of a kernel, a type or an instruction set.
-// Lines of the output begin with names from the file.
-func isName(s string) bool {
-	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == ""
-}
-
-// checkSizes are the sizes that results are compared at, besides the one that is timed.
-var checkSizes = [...]int{1, 17, 300, 2049}
-
-// shapes returns the kernels and formats to measure, at the sizes that bench run has by
-// default.
-func (g *check) shapes() []measure.Shape {
-	return measure.Shapes(g.Kernels, measure.Sizes{Vocabs: []int{floorVocab}, Workers: []int{1}})
-}
 
 // floorVocab is the vocabulary of the workloads that floors are about: at least
 // measure.StreamBytes of rows.
@@ -210,18 +181,10 @@ func readFloors(name string) (f floorFile, err error) {
 	}
 	for isa, of := range f.ISAs {
 		for i, q := range of.Floors {
-			for _, n := range [...]string{isa, q.Kernel, q.DType} {
-				if !isName(n) {
-					return f, fmt.Errorf("%s: %q is not the name of a kernel, a type or an instruction set", name, n)
-				}
-			}
-			what := fmt.Sprintf("%s: %s %s on %s", name, q.Kernel, q.DType, isa)
-			switch {
-			case !(q.TimesPortable > 0):
-				return f, fmt.Errorf("%s: times_portable is %.3g, want more than 0", what, q.TimesPortable)
-			case !(q.Share >= 0):
-				return f, fmt.Errorf("%s: roofline_share is %.3g, want 0 or more", what, q.Share)
-			case slices.ContainsFunc(of.Floors[:i], q.same):
+			if what := fmt.Sprintf("%s: %s %s on %s", name, q.Kernel, q.DType, isa); !(q.TimesPortable > 0 && q.Share >= 0) {
+				return f, fmt.Errorf("%s: times_portable is %.3g and roofline_share %.3g, want more than 0, and 0 or more",
+					what, q.TimesPortable, q.Share)
+			} else if slices.ContainsFunc(of.Floors[:i], q.same) {
 				return f, fmt.Errorf("%s: given twice", what)
 			}
 		}
@@ -254,8 +217,9 @@ func (f floorFile) elsewhere(isa, cpu string) string {
 	return ""
 }
 
-// compare compares what is measured here with the floors of a file.
-func (g *check) compare(ctx context.Context) error {
+// compare compares what run measures with the floors of the file. It measures a second time what
+// was too slow, because a busy moment of the machine may be longer than one measurement.
+func (g *check) compare(run func(measure.Plan) (measure.Results, error)) error {
 	floors, err := readFloors(g.File)
 	if err != nil {
 		return err
@@ -265,7 +229,7 @@ func (g *check) compare(ctx context.Context) error {
 			g.notes = append(g.notes, "The floors of "+isa+" were not looked at: it does not run here")
 			continue
 		}
-		if note := floors.elsewhere(isa, g.machine.CPU); note != "" {
+		if note := floors.elsewhere(isa, g.cpu); note != "" {
 			g.notes = append(g.notes, "The floors of "+isa+" were "+note)
 		}
 		for _, q := range floors.ISAs[isa].Floors {
@@ -274,103 +238,72 @@ func (g *check) compare(ctx context.Context) error {
 			}
 		}
 	}
-	if len(g.CPU) == 0 {
+	if len(g.Plan.CPU) == 0 {
 		g.notes = append(g.notes, "Only the portable kernels run here, and they have no floors")
 		return nil
 	}
-	shapes := g.shapes()
-	g.Progress.Expect(len(shapes))
-	for _, s := range shapes {
-		g.Progress.Next("measuring %s", s)
-		results, err := confirm(floors, g.machine.CPU, g.CPU, func(some []kernels.Implementation) ([]result, error) { return g.measure(ctx, s, some) })
-		if err != nil {
-			return err
-		}
-		g.results = append(g.results, results...)
+	first, err := run(g.Plan)
+	g.failures = first.Failures
+	for _, q := range first.Results {
+		g.results = append(g.results, floors.judge(q, g.cpu))
 	}
-	return nil
-}
-
-// confirm measures with each of the implementations and compares the results
-// with the floors. It measures a second time what was too slow, because a busy
-// moment of the machine may be longer than one measurement.
-func confirm(floors floorFile, cpu string, impls []kernels.Implementation, measure func([]kernels.Implementation) ([]result, error)) ([]result, error) {
-	results, err := measure(impls)
-	if err != nil {
-		return nil, err
+	again := g.Plan
+	again.Kernels = g.slow()
+	if err != nil || len(again.Kernels) == 0 {
+		return err
 	}
-	var slow []int
-	var again []kernels.Implementation
-	for i := range results {
-		if results[i].judge(floors, cpu); results[i].verdict == bench.Regression && results[i].failure == "" {
-			slow, again = append(slow, i), append(again, impls[i])
+	second, err := run(again)
+	g.failures = append(g.failures, second.Failures...)
+	for _, r := range second.Results {
+		q := floors.judge(r, g.cpu)
+		if i := slices.IndexFunc(g.results, func(p result) bool { return p.name() == q.name() }); g.results[i].slow() {
+			g.results[i] = q
 		}
 	}
-	if len(again) == 0 {
-		return results, nil
-	}
-	second, err := measure(again)
-	if err != nil {
-		return nil, err
-	}
-	for i, q := range second {
-		q.judge(floors, cpu)
-		results[slow[i]] = q
-	}
-	return results, nil
+	return err
 }
 
-// newResult returns what a check and a measurement say.
-func newResult(rows bool, parity measure.Parity, r measure.Result) result {
-	q := result{kernel: r.Kernel, dtype: r.DType, isa: r.ISA, failure: parity.Failure, timesPortable: &r.TimesPortable}
-	if rows {
-		q.share = &r.Share
+// slow reports whether another measurement may be faster.
+func (q result) slow() bool { return q.verdict == bench.Regression && q.AllocsPerOp == 0 }
+
+// slow returns the kernels of which a result is slow, in the formats in which one is.
+func (g *check) slow() (some []kernels.Kernel) {
+	for _, k := range g.Plan.Kernels {
+		k.DTypes = slices.DeleteFunc(slices.Clone(k.DTypes), func(dtype reweight.DType) bool {
+			return !slices.ContainsFunc(g.results, func(q result) bool { return q.slow() && q.Kernel == k.Name && q.DType == dtype.String() })
+		})
+		if len(k.DTypes) > 0 {
+			some = append(some, k)
+		}
 	}
-	if q.failure == "" && r.AllocsPerOp > 0 {
-		q.failure = fmt.Sprintf("%d heap allocations of %d bytes per call, want none", r.AllocsPerOp, r.BytesPerOp)
+	return some
+}
+
+// judge returns the verdict. A kernel fails if even its upper bound is below the floor.
+func (f floorFile) judge(r measure.Result, cpu string) result {
+	least, ok := f.find(r.ISA, r.Kernel, r.DType)
+	q := result{Result: r, verdict: bench.Pass, least: least}
+	switch {
+	case r.AllocsPerOp > 0:
+		q.verdict, q.message = bench.Regression, allocations(r)
+		return q
+	case !ok:
+		q.verdict, q.message = bench.Inconclusive, "it has no floor: record one"
+	case r.TimesPortable.Hi < least.TimesPortable:
+		q.verdict, q.message = bench.Regression, fmt.Sprintf("%.1f times the speed of the portable kernel (%s), and the floor is %.3g",
+			r.TimesPortable.Median, interval(r.TimesPortable), least.TimesPortable)
+	case r.Vocab > 0 && r.Share.Hi < least.Share:
+		q.verdict, q.message = bench.Regression, fmt.Sprintf("%.3f of the speed of a plain read (%s), and the floor is %.3g",
+			r.Share.Median, interval(r.Share), least.Share)
+	}
+	if note := f.elsewhere(r.ISA, cpu); note != "" && q.verdict == bench.Regression {
+		q.message += ", " + note
 	}
 	return q
 }
 
-// measure checks and measures a shape with each of the implementations.
-func (g *check) measure(ctx context.Context, s measure.Shape, impls []kernels.Implementation) ([]result, error) {
-	parities, err := measure.Check(ctx, s.Kernel, s.DType, append(checkSizes[:], s.CheckSize()), impls)
-	if err != nil {
-		return nil, err
-	}
-	results, err := measure.Kernel(ctx, g.Sampler, s.Kernel, s.DType, s.Rows, s.Vocab, 1, impls)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]result, len(results))
-	for i, r := range results {
-		all[i] = newResult(s.Kernel.Rows, parities[i], r)
-		if null := g.null; null == nil || r.Null.HalfWidth() > null.HalfWidth() { // the noisiest
-			g.null = &r.Null
-		}
-	}
-	return all, nil
-}
-
-// judge sets the verdict. A kernel fails if even its upper bound is below the
-// floor.
-func (q *result) judge(floors floorFile, cpu string) {
-	f, ok := floors.find(q.isa, q.kernel, q.dtype)
-	q.least, q.verdict = f, bench.Pass
-	switch {
-	case q.failure != "":
-		q.verdict, q.message = bench.Regression, q.failure
-		return
-	case !ok:
-		q.verdict, q.message = bench.Inconclusive, "it has no floor: record one"
-	case q.timesPortable.Hi < f.TimesPortable:
-		q.verdict, q.message = bench.Regression, fmt.Sprintf("%.1f times the speed of the portable kernel (%s), and the floor is %.3g", q.timesPortable.Median, interval(*q.timesPortable), f.TimesPortable)
-	case q.share != nil && q.share.Hi < f.Share:
-		q.verdict, q.message = bench.Regression, fmt.Sprintf("%.3f of the speed of a plain read (%s), and the floor is %.3g", q.share.Median, interval(*q.share), f.Share)
-	}
-	if note := floors.elsewhere(q.isa, cpu); note != "" && q.verdict == bench.Regression {
-		q.message += ", " + note
-	}
+func allocations(r measure.Result) string {
+	return fmt.Sprintf("%d heap allocations of %d bytes per call, want none", r.AllocsPerOp, r.BytesPerOp)
 }
 
 // recordings is how many times a kernel is measured for its floor, which comes
@@ -379,97 +312,93 @@ const recordings = 3
 
 // record writes the floors of the instruction sets of this machine.
 func (g *check) record(ctx context.Context, out io.Writer) error {
-	name := g.File
-	if name == "-" {
-		return errors.New("-record: want a file, not standard output")
-	}
-	if slices.ContainsFunc(g.CPU, func(impl kernels.Implementation) bool { return impl.Name == reweight.Portable.String() }) {
+	if slices.ContainsFunc(g.Plan.CPU, func(impl kernels.Implementation) bool { return impl.Name == reweight.Portable.String() }) {
 		return errors.New("-record: portable has no floors, the others are relative to it")
 	}
-	target, err := filepath.EvalSymlinks(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		target, err = name, nil
+	if len(g.Plan.CPU) == 0 {
+		return errors.New("-record: only the portable kernels run here, and they have no floors")
 	}
-	if err == nil {
-		err = atomicfile.Check(target)
-	}
-	if err != nil {
+	if err := atomicfile.Check(g.File); err != nil {
 		return err
 	}
-	floors, err := readFloors(name)
+	floors, err := readFloors(g.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		floors, err = floorFile{Vocab: floorVocab}, nil
 	}
 	if err != nil {
 		return err
 	}
-	floors.Margin = floorMargin
-	if floors.ISAs == nil {
-		floors.ISAs = map[string]isaFloors{}
+	var recorded [recordings]measure.Results
+	var tasks measure.Tasks
+	for i := range recorded {
+		tasks = append(tasks, g.Plan.Speed(&recorded[i], true)...)
 	}
-	if len(g.CPU) == 0 {
-		return errors.New("-record: only the portable kernels run here, and they have no floors")
+	err = tasks.Do(ctx, g.Plan.Progress)
+	g.Plan.Progress.Clear()
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %s is as it was", cli.ErrInterrupted, g.File)
 	}
+	if err != nil {
+		return err
+	}
+	for _, r := range recorded {
+		failures := r.Failures
+		for _, q := range r.Results {
+			if q.AllocsPerOp > 0 {
+				failures = append(failures, result{Result: q}.name()+": "+allocations(q))
+			}
+		}
+		if len(failures) > 0 {
+			return cli.Failed(failures)
+		}
+	}
+	n := floors.record(recorded, g.cpu)
+	if err := atomicfile.Write(g.File, func(w io.Writer) error { return cli.WriteJSON(w, floors) }); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s has %d floors for this machine's instruction sets, %v of what was measured\n",
+		printable.Text(g.File), n, floorMargin)
+	return err
+}
+
+// record takes the floors from what was measured, and returns how many the instruction sets of it
+// have. Kernels that were not measured keep theirs, if they still exist.
+func (f *floorFile) record(recorded [recordings]measure.Results, cpu string) (n int) {
+	f.Margin = floorMargin
 	fresh := map[string][]floor{}
-	shapes := g.shapes()
-	g.Progress.Expect(len(shapes))
-	for _, s := range shapes {
-		g.Progress.Next("measuring %s", s)
-		var recorded [recordings][]result
-		for i := range recorded {
-			if recorded[i], err = g.measure(ctx, s, g.CPU); ctx.Err() != nil {
-				return fmt.Errorf("%w: %s is as it was", cli.ErrInterrupted, name)
-			} else if err != nil {
-				return err
+	for i, q := range recorded[0].Results {
+		middle := func(of func(measure.Result) bench.Estimate) float64 {
+			var x [recordings]float64
+			for n, r := range recorded {
+				x[n] = of(r.Results[i]).Median
 			}
-			for _, q := range recorded[i] {
-				if q.failure != "" {
-					return &cli.FailedCheck{What: q.name() + ": " + q.failure}
-				}
-			}
+			slices.Sort(x[:])
+			return x[recordings/2]
 		}
-		for i, f := range floorsOf(recorded) {
-			isa := recorded[0][i].isa
-			fresh[isa] = append(fresh[isa], f)
+		least := floor{Kernel: q.Kernel, DType: q.DType}
+		least.TimesPortable = floorOf(middle(func(q measure.Result) bench.Estimate { return q.TimesPortable }))
+		if q.Vocab > 0 {
+			least.Share = floorOf(middle(func(q measure.Result) bench.Estimate { return q.Share }))
 		}
+		fresh[q.ISA] = append(fresh[q.ISA], least)
 	}
-	g.Progress.Clear()
-	n := 0
+	all := map[string]isaFloors{}
+	maps.Copy(all, f.ISAs)
 	for isa, list := range fresh {
-		// Kernels that were not measured keep their floors, if they still exist.
-		for _, old := range floors.ISAs[isa].Floors {
+		for _, old := range f.ISAs[isa].Floors {
 			if old.exists() && !slices.ContainsFunc(list, old.same) {
 				list = append(list, old)
 			}
 		}
-		floors.ISAs[isa] = isaFloors{CPU: g.machine.CPU, Floors: list}
+		all[isa] = isaFloors{CPU: cpu, Floors: list}
 		n += len(list)
 	}
-	if err := atomicfile.Write(target, func(w io.Writer) error { return cli.WriteJSON(w, floors) }); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s has %d floors for this machine's instruction sets, %v of what was measured\n", printable.Text(name), n, floorMargin)
-	return err
+	f.ISAs = all
+	return n
 }
 
-// floorsOf returns a floor for each instruction set of the measurements.
-func floorsOf(recorded [recordings][]result) (floors []floor) {
-	for i, q := range recorded[0] {
-		var times, shares [recordings]float64
-		for n, r := range recorded {
-			times[n] = r[i].timesPortable.Median
-			if q.share != nil {
-				shares[n] = r[i].share.Median
-			}
-		}
-		floors = append(floors, floor{Kernel: q.kernel, DType: q.dtype, TimesPortable: floorOf(times), Share: floorOf(shares)})
-	}
-	return floors
-}
-
-// floorOf keeps two digits of half of the middle one: more would be noise.
-func floorOf(x [recordings]float64) float64 {
-	slices.Sort(x[:])
-	f, _ := strconv.ParseFloat(strconv.FormatFloat(floorMargin*x[recordings/2], 'g', 2, 64), 64)
+// floorOf keeps two digits of half of what was measured: more would be noise.
+func floorOf(x float64) float64 {
+	f, _ := strconv.ParseFloat(strconv.FormatFloat(floorMargin*x, 'g', 2, 64), 64)
 	return f
 }

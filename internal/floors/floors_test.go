@@ -5,15 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,117 +26,116 @@ var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
 
 // command runs bench floors on some kernels, with an instruction set unless that is empty.
 func command(ctx context.Context, opt Options, names, isa string, out io.Writer) error {
-	for name := range strings.SplitSeq(names, ",") {
-		k, err := kernels.Find(name)
-		if err != nil {
-			return err
-		}
-		opt.Kernels = append(opt.Kernels, k)
+	if opt.Plan.Progress == nil {
+		opt.Plan.Progress = &cli.Progress{}
 	}
+	opt.Plan.Sampler, opt.Plan.Check = quick, measure.Check
+	for name := range strings.SplitSeq(names, ",") {
+		opt.Plan.Kernels = append(opt.Plan.Kernels, must.Get(kernels.Find(name)))
+	}
+	opt.Plan.CPU = kernels.Implementations()[1:]
 	for _, impl := range kernels.Implementations() {
 		if impl.Name == isa {
-			opt.CPU = []kernels.Implementation{impl}
+			opt.Plan.CPU = []kernels.Implementation{impl}
 		}
 	}
-	if opt.Progress == nil {
-		opt.Progress = &cli.Progress{}
-	}
-	opt.Sampler = quick
 	return Run(ctx, opt, out)
 }
-
-func names(impls []kernels.Implementation) (all []string) {
-	for _, impl := range impls {
-		all = append(all, impl.Name)
-	}
-	return all
-}
-
-// onWrite is a writer that tells of what is written.
-type onWrite func(string)
-
-func (f onWrite) Write(b []byte) (int, error) { f(string(b)); return len(b), nil }
 
 func TestFloors(t *testing.T) {
 	path := reweight.AvailableISAs()[len(reweight.AvailableISAs())-1].String()
 	floors := func(times, share float64) floorFile {
 		return floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{path: {CPU: "another", Floors: []floor{{"k", "f32", times, share}}}}}
 	}
-	e := func(median, lo, hi float64) *bench.Estimate {
-		return &bench.Estimate{Median: median, Lo: lo, Hi: hi, N: 9}
+	measured := func(vocab int) measure.Result {
+		estimate := func(median, lo, hi float64) bench.Estimate {
+			return bench.Estimate{Median: median, Lo: lo, Hi: hi, N: 9}
+		}
+		return measure.Result{
+			Kernel: "k", DType: "f32", ISA: path, Vocab: vocab, TimesPortable: estimate(9, 8, 10), Share: estimate(0.9, 0.8, 1),
+		}
 	}
+	rows, tokens, wasteful := measured(1), measured(0), measured(0)
+	wasteful.AllocsPerOp = 3
 	for _, c := range []struct {
 		name    string
-		q       result
+		q       measure.Result
 		floors  floorFile
 		want    bench.Verdict
 		message string
 	}{
-		{"above", result{timesPortable: e(9, 8, 10), share: e(0.9, 0.8, 1)}, floors(7, 0.7), bench.Pass, ""},
-		{"within the noise", result{timesPortable: e(9, 8, 10), share: e(0.9, 0.8, 1)}, floors(9.9, 0.99), bench.Pass, ""},
-		{"slower than portable allows", result{timesPortable: e(9, 8, 10), share: e(0.9, 0.8, 1)}, floors(11, 0.7), bench.Regression, "floor is 11, recorded on another; this is this one"},
-		{"far from the read", result{timesPortable: e(9, 8, 10), share: e(0.9, 0.8, 1)}, floors(7, 1.1), bench.Regression, "floor is 1.1, recorded on another; this is this one"},
-		{"tokens", result{timesPortable: e(9, 8, 10)}, floors(7, 1.1), bench.Pass, ""},
-		{"none", result{timesPortable: e(9, 8, 10)}, floorFile{}, bench.Inconclusive, "it has no floor: record one"},
-		{"wrong", result{timesPortable: e(9, 8, 10), failure: "far off"}, floors(7, 0.7), bench.Regression, "far off"},
+		{"above", rows, floors(7, 0.7), bench.Pass, ""},
+		{"within the noise", rows, floors(9.9, 0.99), bench.Pass, ""},
+		{"slower than portable allows", rows, floors(11, 0.7), bench.Regression, "floor is 11, recorded on another; this is this one"},
+		{"far from the read", rows, floors(7, 1.1), bench.Regression, "floor is 1.1, recorded on another; this is this one"},
+		{"tokens", tokens, floors(7, 1.1), bench.Pass, ""},
+		{"none", tokens, floorFile{}, bench.Inconclusive, "it has no floor: record one"},
+		{"allocates", wasteful, floors(7, 0.7), bench.Regression, "3 heap allocations of 0 bytes per call, want none"},
 	} {
-		c.q.kernel, c.q.dtype, c.q.isa = "k", "f32", path
-		if c.q.judge(c.floors, "this one"); c.q.verdict != c.want || !strings.HasSuffix(c.q.message, c.message) {
-			t.Errorf("%s: %v, %q, want %v", c.name, c.q.verdict, c.q.message, c.want)
+		if q := c.floors.judge(c.q, "this one"); q.verdict != c.want || !strings.HasSuffix(q.message, c.message) {
+			t.Errorf("%s: %v, %q, want %v", c.name, q.verdict, q.message, c.want)
 		}
 	}
 }
 
-// TestFloorsConfirm: what is too slow twice is a regression, what is wrong at once,
-// and what passed is not measured again.
+// TestFloorsConfirm: what is too slow twice is a regression, what allocates at once,
+// and what passed is not judged again.
 func TestFloorsConfirm(t *testing.T) {
-	paths := []kernels.Implementation{{Name: "portable"}, {Name: "avx2"}, {Name: "avx512"}}
-	floors := floorFile{ISAs: map[string]isaFloors{}}
-	for _, p := range paths {
+	plan := measure.Plan{
+		Kernels: []kernels.Kernel{{Name: "k", DTypes: []reweight.DType{reweight.DTypeF32}}},
+		CPU:     []kernels.Implementation{{Name: "portable"}, {Name: "avx2"}, {Name: "avx512"}},
+	}
+	floors := floorFile{Vocab: floorVocab, ISAs: map[string]isaFloors{}}
+	for _, p := range plan.CPU {
 		floors.ISAs[p.Name] = isaFloors{Floors: []floor{{"k", "f32", 5, 0}}}
 	}
+	name := filepath.Join(t.TempDir(), "floors.json")
+	must.Do(os.WriteFile(name, must.Get(json.Marshal(floors)), 0o666))
 	const allocates = -1
 	for _, c := range []struct {
-		first, second []float64 // times the speed of the portable path
-		again         string
-		want          [3]bench.Verdict
+		times [][]float64 // of each measurement, times the speed of the portable path
+		want  [3]bench.Verdict
 	}{
-		{[]float64{6, 7, 8}, nil, "", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Pass}},
-		{[]float64{6, 4, 8}, []float64{9}, "[avx2]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Pass}},
-		{[]float64{4, 6, 4}, []float64{9, 4}, "[portable avx512]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
-		{[]float64{allocates, 6, 8}, nil, "", [3]bench.Verdict{bench.Regression, bench.Pass, bench.Pass}},
-		{[]float64{allocates, 6, 4}, []float64{9}, "[avx512]", [3]bench.Verdict{bench.Regression, bench.Pass, bench.Pass}},
-		{[]float64{9, 6, 4}, []float64{allocates}, "[avx512]", [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
+		{[][]float64{{6, 7, 8}}, [3]bench.Verdict{bench.Pass, bench.Pass, bench.Pass}},
+		{[][]float64{{6, 4, 8}, {1, 9, 1}}, [3]bench.Verdict{bench.Pass, bench.Pass, bench.Pass}},
+		{[][]float64{{4, 6, 4}, {9, 1, 4}}, [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
+		{[][]float64{{allocates, 6, 8}}, [3]bench.Verdict{bench.Regression, bench.Pass, bench.Pass}},
+		{[][]float64{{allocates, 6, 4}, {9, 6, 9}}, [3]bench.Verdict{bench.Regression, bench.Pass, bench.Pass}},
+		{[][]float64{{9, 6, 4}, {9, 6, allocates}}, [3]bench.Verdict{bench.Pass, bench.Pass, bench.Regression}},
 	} {
-		times, again := c.first, ""
-		results, err := confirm(floors, "", paths, func(asked []kernels.Implementation) (all []result, err error) {
-			if times == nil || len(times) != len(asked) {
-				t.Fatalf("%v: asked for %v", c.first, asked)
+		g, n := check{Options: Options{File: name, Plan: plan}}, 0
+		err := g.compare(func(p measure.Plan) (r measure.Results, err error) {
+			if n >= len(c.times) || len(p.Kernels) != 1 {
+				t.Fatalf("%v: measured once more, %v", c.times, p.Kernels)
 			}
-			for i, p := range asked {
-				r := measure.Result{Kernel: "k", DType: "f32", ISA: p.Name, TimesPortable: bench.Estimate{Median: times[i], Lo: times[i], Hi: times[i]}}
-				if times[i] == allocates {
-					r.AllocsPerOp, r.TimesPortable.Hi = 3, 9
+			for i, x := range c.times[n] {
+				q := measure.Result{Kernel: "k", DType: "f32", ISA: p.CPU[i].Name, TimesPortable: bench.Estimate{Median: x, Lo: x, Hi: x}}
+				if x == allocates {
+					q.AllocsPerOp, q.TimesPortable.Hi = 3, 9
 				}
-				all = append(all, newResult(false, measure.Parity{}, r))
+				r.Results = append(r.Results, q)
 			}
-			if &times[0] != &c.first[0] {
-				again = fmt.Sprint(names(asked))
-			}
-			times = c.second
-			return all, nil
+			n++
+			return r, nil
 		})
-		if err != nil || again != c.again {
-			t.Errorf("%v: measures %s again, want %s, %v", c.first, again, c.again, err)
+		if err != nil || n != len(c.times) {
+			t.Errorf("%v: measured %d times, %v", c.times, n, err)
 		}
-		for i, q := range results {
-			if q.verdict != c.want[i] || q.isa != paths[i].Name || c.first[i] == allocates && !strings.Contains(q.message, "3 heap allocations") {
-				t.Errorf("%v, %v: %s: %v, %q, want %v", c.first, c.second, q.isa, q.verdict, q.message, c.want[i])
+		for i, q := range g.results {
+			if q.verdict != c.want[i] || c.times[0][i] == allocates && !strings.Contains(q.message, "3 heap allocations") {
+				t.Errorf("%v: %s: %v, %q, want %v", c.times, q.ISA, q.verdict, q.message, c.want[i])
 			}
 		}
 	}
-	if q := newResult(true, measure.Parity{Failure: "far off"}, measure.Result{AllocsPerOp: 1, Share: bench.Estimate{Median: 0.5}}); q.failure != "far off" || q.share.Median != 0.5 {
-		t.Errorf("%+v", q)
+}
+
+// TestFloorsFail: a wrong result is a failed check, and said.
+func TestFloorsFail(t *testing.T) {
+	g := check{failures: []string{"k f32 on avx2: far off"}}
+	var out bytes.Buffer
+	must.Do(g.write(&out))
+	if err := g.verdict(); cli.ExitStatus("", err, io.Discard) != 1 || !strings.Contains(out.String(), "far off") {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }
 
@@ -228,13 +223,12 @@ func TestRecordRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name, path, want string
 	}{
-		{"-", "", "not standard output"},
 		{filepath.Join(dir, "f.json"), "portable", "portable has no floors"},
 		{dir, "", "not a regular file"},
 		{filepath.Join(dir, "no", "f.json"), "", filepath.Join(dir, "no")},
 	} {
 		var measured bytes.Buffer
-		err := command(t.Context(), Options{File: c.name, Record: true, Progress: &cli.Progress{W: &measured}}, "multiply", c.path, io.Discard)
+		err := command(t.Context(), Options{File: c.name, Record: true, Plan: measure.Plan{Progress: &cli.Progress{W: &measured}}}, "multiply", c.path, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), c.want) || measured.Len() > 0 {
 			t.Errorf("%s: %v, want %q; progress %q", c.name, err, c.want, measured.String())
 		}
@@ -252,12 +246,9 @@ func TestReadFloors(t *testing.T) {
 		`{"vocab":151936, "floor":{}}`: `unknown field "floor"`,
 		`{"vocab":1000}`:               "vocabulary of 1000",
 		`{"vocab":"many"}`:             "vocab",
-		`{"vocab":151936,"isas":{"::error::x":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1}]}}}`:                                           `"::error::x" is not the name of`,
-		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k\u202e","dtype":"f32","times_portable":1}]}}}`:                                           `"k\u202e" is not the name of`,
-		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","times_portable":1}]}}}`:                                                               `"" is not the name of`,
-		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":-1}]}}}`:                                                "k f32 on avx2: times_portable is -1, want more than 0",
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":-1}]}}}`:                                                "k f32 on avx2: times_portable is -1 and roofline_share 0, want more than 0",
 		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32"}]}}}`:                                                                    "k f32 on avx2: times_portable is 0",
-		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1,"roofline_share":-1}]}}}`:                             "roofline_share is -1",
+		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1,"roofline_share":-1}]}}}`:                             "roofline_share -1",
 		`{"vocab":151936,"isas":{"avx2":{"floors":[{"kernel":"k","dtype":"f32","times_portable":1},{"kernel":"k","dtype":"f32","times_portable":2}]}}}`: "k f32 on avx2: given twice",
 	} {
 		name := filepath.Join(t.TempDir(), "floors.json")
@@ -270,38 +261,17 @@ func TestReadFloors(t *testing.T) {
 
 // TestFloorsOf: the middle of three recordings, in any order, and two digits of half of that.
 func TestFloorsOf(t *testing.T) {
-	var recorded [recordings][]result
+	var recorded [recordings]measure.Results
 	for i, x := range [recordings]float64{30, 10, 24.4} {
-		e := &bench.Estimate{Median: x}
-		recorded[i] = []result{
-			{kernel: "k", dtype: "f32", isa: "avx2", timesPortable: e, share: &bench.Estimate{Median: x / 100}},
-			{kernel: "k", dtype: "f32", isa: "avx512", timesPortable: &bench.Estimate{Median: 2 * x}},
+		of := func(x float64) bench.Estimate { return bench.Estimate{Median: x} }
+		recorded[i].Results = []measure.Result{
+			{Kernel: "k", DType: "f32", ISA: "avx2", Vocab: 1, TimesPortable: of(x), Share: of(x / 100)},
+			{Kernel: "k", DType: "bf16", ISA: "avx2", TimesPortable: of(2 * x)},
 		}
 	}
-	if got, want := floorsOf(recorded), []floor{{"k", "f32", 12, 0.12}, {"k", "f32", 24, 0}}; !slices.Equal(got, want) {
+	var f floorFile
+	n := f.record(recorded, "this one")
+	if got, want := f.ISAs["avx2"].Floors, []floor{{"k", "f32", 12, 0.12}, {"k", "bf16", 24, 0}}; n != 2 || !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
-	}
-}
-
-// TestHangup: a terminal that is closed ends it as an interrupt does.
-func TestHangup(t *testing.T) {
-	if signal.Ignored(syscall.SIGHUP) || runtime.GOOS == "windows" {
-		t.Skip("a hangup does nothing here")
-	}
-	name := filepath.Join(t.TempDir(), "floors.json")
-	must.Do(os.WriteFile(name, []byte(`{"vocab":151936}`), 0o666))
-	self := must.Get(os.FindProcess(os.Getpid()))
-	rescue := make(chan os.Signal, 1) // from the end of the test's process
-	signal.Notify(rescue, syscall.SIGHUP)
-	defer signal.Stop(rescue)
-	hangUp := &cli.Progress{W: onWrite(func(line string) {
-		if strings.Contains(line, "measuring multiply") {
-			self.Signal(syscall.SIGHUP)
-			<-rescue
-			time.Sleep(time.Second) // what else waits for the signal has it too, and needs a moment to end the context
-		}
-	})}
-	if err := command(t.Context(), Options{File: name, Progress: hangUp}, "multiply,surrogate", must.Get(reweight.BestISA()).String(), io.Discard); cli.ExitStatus("", err, io.Discard) != 130 {
-		t.Errorf("%v", err)
 	}
 }
