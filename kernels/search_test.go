@@ -54,26 +54,21 @@ func (r *tiled) fill(x []float32) {
 
 // values calls f with each value and how many elements have it.
 func (r *tiled) values(f func(x, n float64)) {
-	f(float64(r.first), 1)
-	if r.vocab == 1 {
-		return
-	}
-	f(float64(r.at(r.vocab-1)), 1)
-	for j, v := range r.tile {
-		n := 0
-		for from := 16 * j; from < r.vocab; from += 1024 {
-			if !(r.masked && from < 1024) {
-				n += min(16, r.vocab-from)
-				if from == 0 {
-					n--
-				}
-				if from+16 >= r.vocab {
-					n--
-				}
-			}
+	var count [64]int // of each place of the tile
+	for from := 0; from < r.vocab; from += 16 {
+		if !r.masked || from >= 1024 {
+			count[from%1024/16] += min(16, r.vocab-from)
 		}
-		if n > 0 {
-			f(float64(v), float64(n))
+	}
+	for _, i := range []int{0, r.vocab - 1}[:min(2, r.vocab)] { // which stand apart
+		f(float64(r.at(i)), 1)
+		if !r.masked || i >= 1024 {
+			count[i%1024/16]--
+		}
+	}
+	for j, v := range r.tile {
+		if count[j] > 0 {
+			f(float64(v), float64(count[j]))
 		}
 	}
 }
