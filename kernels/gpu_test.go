@@ -2,8 +2,8 @@ package kernels
 
 import (
 	"flag"
-	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -121,52 +121,14 @@ func TestEveryHalf(t *testing.T) {
 	for i, v := range half {
 		bf16[i], f16[i] = reweight.BF16(v), reweight.F16(v)
 	}
-	for _, l := range []reweight.Logits{{Vocab: vocab, BF16: bf16}, {Vocab: vocab, F16: f16}} {
-		var first, firstGradient []float32
-		for i, impl := range impls {
-			out := make([]float32, 3*rows)
-			dst := reweight.Stats{LSE: out[:rows], Entropy: out[rows : 2*rows], Logprob: out[2*rows:]}
-			must.Do(impl.New(1).TokenStats(dst, l, ids, reweight.DefaultTokenStats))
-			if i == 0 {
-				first = out
-			} else {
-				compareRows(t, impl, l.DType().String(), rows, vocab, out, first)
-			}
-			if l.BF16 == nil {
-				continue
-			}
-			grad := make([]float32, rows)
-			for r := range grad {
-				grad[r] = 1.5
-			}
-			g := reweight.Logits{Vocab: vocab, BF16: make([]reweight.BF16, rows*vocab)}
-			must.Do(impl.New(1).RowGradient(g, l, ids, reweight.RowGradientInput{Logprobs: first[2*rows:], Grad: grad}, reweight.DefaultRowGradient))
-			wide := make([]float32, len(g.BF16))
-			for i, v := range g.BF16 {
-				wide[i] = v.Float32()
-			}
-			if i == 0 {
-				firstGradient = wide
-			} else {
-				compareRows(t, impl, "gradient of bf16", rows, vocab, wide, firstGradient)
-			}
-		}
-	}
-}
-
-// compareRows wants the bits of the first implementation, and counts them.
-func compareRows(t *testing.T, impl Implementation, what string, rows, vocab int, got, want []float32) {
-	t.Helper()
-	differ := 0
-	for i := range got {
-		if math.Float32bits(got[i]) != math.Float32bits(want[i]) && !(got[i] != got[i] && want[i] != want[i]) {
-			if differ == 0 {
-				t.Errorf("%s: %s: result %d of %d is %x, want %x", impl.Name, what, i, len(got), got[i], want[i])
-			}
-			differ++
-		}
-	}
-	count(impl, tally{1, rows, rows * vocab, len(got), differ})
+	s := Spec{Rows: rows, Vocab: vocab, DType: reweight.DTypeF16}
+	l, wide := reweight.Logits{Vocab: vocab, F16: f16}, widened(f16, reweight.F16.Float32)
+	checkCase(t, impls, "every f16", s, s.statsOf(l, nil, wide, ids, 1, "lep"))
+	s.DType = reweight.DTypeBF16
+	l, wide = reweight.Logits{Vocab: vocab, BF16: bf16}, widened(bf16, reweight.BF16.Float32)
+	checkCase(t, impls, "every bf16", s, s.statsOf(l, nil, wide, ids, 1, "lep"))
+	gradient := must.Get(s.gradientOf(l, nil, wide, ids, slices.Repeat([]float32{1.5}, rows), nil, 1, 0))
+	checkCase(t, impls, "gradient of every bf16", s, gradient)
 }
 
 // logitsOf returns x as logits of the dtype.
