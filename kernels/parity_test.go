@@ -317,8 +317,8 @@ func TestSpecialEverywhere(t *testing.T) {
 
 // A NaN of any payload must give NaN: with low bits, signalling, and quiet.
 var specials = []float32{
-	float32(math.NaN()), math.Float32frombits(0x7fc00001), math.Float32frombits(0xff800001), math.Float32frombits(0x7fc00000),
-	float32(math.Inf(1)),
+	float32(math.NaN()), math.Float32frombits(0x7fc00001), math.Float32frombits(0xff800001),
+	math.Float32frombits(0x7fc00000), float32(math.Inf(1)),
 }
 
 // specialRows returns rows of n elements, each with one that is special at another position, and

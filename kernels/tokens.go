@@ -36,8 +36,9 @@ var tokenKernels = []Kernel{
 		code: code{method: "Multiply", twins: []string{"multiply"}, reference: "Multiply", device: "multiply"},
 	},
 	{
-		Name: "surrogate", Doc: "weighted clipped surrogate, its sums and its gradient", DTypes: float, build: policyLoss(reweight.DefaultLoss, ppoTerms),
-		code: code{method: "Surrogate", twins: []string{"surrogate"}, reference: "Surrogate", device: "surrogate"},
+		Name: "surrogate", Doc: "weighted clipped surrogate, its sums and its gradient", DTypes: float,
+		build: policyLoss(reweight.DefaultLoss, ppoTerms),
+		code:  code{method: "Surrogate", twins: []string{"surrogate"}, reference: "Surrogate", device: "surrogate"},
 	},
 }
 

@@ -157,16 +157,15 @@ func (j job) printTables(out io.Writer, o outcome, r report.Report) error {
 	if err := o.losses.WriteTables(out); err != nil {
 		return err
 	}
+	speed := fmt.Sprintf("Speed on float32 with %s: ns per element, share of a plain read, times the speed of the others",
+		o.machine.Chosen)
 	onRows := slices.Concat(o.results.Results, o.cached.Results)
 	onRows = slices.DeleteFunc(onRows, func(q measure.Result) bool { return q.Vocab == 0 })
 	for _, t := range []struct {
 		title string
 		table func() (text int, header []string, rows [][]string)
 	}{
-		{
-			"Speed on float32 with " + o.machine.Chosen + ": ns per element, share of a plain read, times the speed of the others",
-			report.New(o.machine, measure.Results{Results: onRows}, false).Brief,
-		},
+		{speed, report.New(o.machine, measure.Results{Results: onRows}, false).Brief},
 		{"Speed on float32 on the GPU, arrays in its memory: share of a plain read and of a plain copy there", r.GPUSpeed},
 		{
 			"Training steps of GRPO from logits to loss and gradient, over the uniform step",

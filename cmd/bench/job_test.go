@@ -144,8 +144,8 @@ func TestRunJSON(t *testing.T) {
 	r, text := runReport(t, "-vocab", "50", "-rows", "30")
 	var keys struct{ Results []map[string]any }
 	must.Do(json.Unmarshal(text, &keys))
-	const known = "[allocs_per_op bytes_per_op dtype gb_per_s isa kernel max_abs max_ulp ns_per_element null read_gb_per_s roofline_share rows " +
-		"times_portable times_reference vocab workers]"
+	const known = "[allocs_per_op bytes_per_op dtype gb_per_s isa kernel max_abs max_ulp ns_per_element null " +
+		"read_gb_per_s roofline_share rows times_portable times_reference vocab workers]"
 	if got := fmt.Sprint(slices.Sorted(maps.Keys(keys.Results[0]))); got != known {
 		t.Errorf("results have %s, want %s", got, known)
 	}

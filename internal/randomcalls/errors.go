@@ -78,7 +78,8 @@ func wrongCalls() (calls []func(c Caller, dst []float32) error) {
 	}
 
 	logRatio, surprisal, refEntropy := reweight.DefaultActFocus, reweight.DefaultActFocus, reweight.DefaultActFocus
-	logRatio.Signal, surprisal.Signal, refEntropy.Signal = reweight.SignalLogRatio, reweight.SignalSurprisal, reweight.SignalRefEntropy
+	logRatio.Signal, surprisal.Signal = reweight.SignalLogRatio, reweight.SignalSurprisal
+	refEntropy.Signal = reweight.SignalRefEntropy
 	byTrajectory := reweight.DefaultLoss
 	byTrajectory.Aggregation = reweight.SeqMeanTokenSum
 	actFocus := func(opt reweight.ActFocusOptions) func(c Caller, dst []float32, b *reweight.Batch) error {
@@ -120,9 +121,10 @@ func wrongCalls() (calls []func(c Caller, dst []float32) error) {
 		{loss(byTrajectory, nil), func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 5, 3} }},
 		{gae, func(b *reweight.Batch) { b.SeqOffsets = []int64{0, 4, 2} }},
 	} {
-		b := &reweight.Batch{Role: roles, SeqOffsets: []int64{0, 2, 4}, SpanIDs: []int32{-1, 0, 1, 1}, GroupIDs: []int32{0, 0}, Rewards: []float32{0, 1}}
-		for _, array := range []*[]float32{&b.RefEnergy, &b.RefEntropy, &b.Entropy, &b.OldLogprobs, &b.Logprobs, &b.Advantages, &b.Values} {
-			*array = f[:4]
+		b := &reweight.Batch{
+			Role: roles, SeqOffsets: []int64{0, 2, 4}, SpanIDs: []int32{-1, 0, 1, 1},
+			GroupIDs: []int32{0, 0}, Rewards: []float32{0, 1}, RefEnergy: f[:4], RefEntropy: f[:4], Entropy: f[:4],
+			OldLogprobs: f[:4], Logprobs: f[:4], Advantages: f[:4], Values: f[:4],
 		}
 		x.change(b)
 		calls = append(calls, func(c Caller, dst []float32) error { return x.call(c, dst[:4], b) })

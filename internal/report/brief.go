@@ -197,7 +197,8 @@ func Cost(overheads []measure.Overhead) string {
 			}
 		}
 		if len(verdicts) == 2 {
-			parts = append(parts, fmt.Sprintf("%s with a KL anchor: %s; without an anchor: %s.", on.what, verdicts[true], verdicts[false]))
+			part := fmt.Sprintf("%s with a KL anchor: %s; without an anchor: %s.", on.what, verdicts[true], verdicts[false])
+			parts = append(parts, part)
 		}
 	}
 	return strings.Join(parts, " ")
