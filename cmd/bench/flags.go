@@ -28,17 +28,15 @@ func kernelFlag(f cli.Flags) func() ([]kernels.Kernel, error) {
 	}
 }
 
-// isaFlag declares -isa, a list of instruction sets, and of cuda, the GPU, for a command that
-// takes one. The choice is byDefault, which about describes in the help, if the flag is not given.
+// isaFlag declares -isa, a list of instruction sets, and of cuda, the GPU.
+// The choice is byDefault, which about describes in the help, if the flag is not given.
 // cuda is an error where no GPU can be used.
 func isaFlag(f cli.Flags, byDefault []kernels.Implementation, about string, g opener) func() (machine.Choice, error) {
-	impls, names := kernels.Implementations(), machine.ISANames()
-	text := "`names` of instruction sets: here " + strings.Join(names, ", ")
-	if g != nil {
-		impls, names = append(impls, kernels.Implementation{Name: machine.CUDA}), append(names, machine.CUDA)
-		text += "; and " + machine.CUDA + ", the GPU"
-	}
-	list := f.String("isa", "", text+" (default "+about+")")
+	impls := append(kernels.Implementations(), kernels.Implementation{Name: machine.CUDA})
+	names := append(machine.ISANames(), machine.CUDA)
+	here := strings.Join(machine.ISANames(), ", ")
+	text := "`names` of instruction sets: here " + here + "; and " + machine.CUDA + ", the GPU (default " + about + ")"
+	list := f.String("isa", "", text)
 	return func() (c machine.Choice, err error) {
 		if !f.Given("isa") {
 			return machine.Choice{CPU: byDefault}, nil

@@ -58,7 +58,7 @@ func mainCommand(ctx context.Context, args []string, out io.Writer, j job) error
 		return err
 	}
 	if len(operands) > 0 {
-		return fmt.Errorf("unknown command %q, want run, overhead, floors or info", operands[0])
+		return fmt.Errorf("unknown command %q, want run, overhead or info", operands[0])
 	}
 	return j.do(ctx, out)
 }

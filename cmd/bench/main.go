@@ -19,12 +19,11 @@ const usage = `Usage:
   bench                         the main job: rollouts, parity, speed and overhead, in about a minute
   bench run [flags]             speed and errors of chosen kernels
   bench overhead [flags]        what ActFocus, AEM and other schemes cost a training step
-  bench floors FILE [flags]     is an instruction set far slower than it may be on the kernels?
   bench info                    what this machine has, and which kernels it gets
 
 bench COMMAND -h explains a command and its flags.
-Exit status: 0 fine, 1 a check failed, 2 bad use or bad input, 3 inconclusive (floors
-only), 130 interrupted: what was measured by then is printed.
+Exit status: 0 fine, 1 a check failed, 2 bad use or bad input, 130 interrupted: what was
+measured by then is printed.
 `
 
 func main() {
@@ -66,8 +65,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, open open
 		name, err = "bench overhead", overheadCommand(ctx, args[1:], out, p, bench.DefaultSampler, g)
 	case "info":
 		name, err = "bench info", infoCommand(args[1:], out, g)
-	case "floors":
-		name, err = "bench floors", floorsCommand(ctx, args[1:], out, p, bench.DefaultSampler)
 	default:
 		err = mainCommand(ctx, args, out, defaultJob(p, g))
 	}

@@ -3,10 +3,8 @@ package cli
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -93,29 +91,6 @@ func TestMarkdownText(t *testing.T) {
 	} {
 		if got := MarkdownText(text); got != want {
 			t.Errorf("MarkdownText(%q) = %q, want %q", text, got, want)
-		}
-	}
-}
-
-// TestReadJSONIsBounded: of a file that is too large, only the limit is read, be
-// it large on disk or not.
-func TestReadJSONIsBounded(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.json")
-	read := func(size int64) error {
-		t.Helper()
-		must.Do(os.WriteFile(path, []byte("[]"+strings.Repeat(" ", 100)), 0o666))
-		if err := os.Truncate(path, size); err != nil {
-			t.Skip(err) // no sparse files
-		}
-		_, err := ReadJSON[[]int](path)
-		return err
-	}
-	if err := read(100); err != nil {
-		t.Error(err)
-	}
-	for _, size := range []int64{maxJSON + 1, 200 << 20, 30 << 30} {
-		if err := read(size); err == nil || err.Error() != fmt.Sprintf("%s: %d bytes, want at most 4194304", path, size) {
-			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
 }
