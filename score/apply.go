@@ -1,8 +1,6 @@
 package score
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -59,26 +57,28 @@ func apply(src source, merged *Partial, opt Options, do func(Scored) error) erro
 		return err
 	}
 	var before *rollout.Trajectory
-	var local []*rollout.Trajectory // those of a group that was made by counting
+	var counted []*rollout.Trajectory // those of a group that was made by counting
+	var of *group                     // which they are
 	for {
 		t, err := src.Next()
-		if len(local) > 0 && (err == io.EOF || err == nil && (t.File != before.File || t.Group != before.Group || !t.LocalGroup)) {
-			if err := src.Guard(func() error { return a.scoreLocal(local, do) }); err != nil {
+		end := err == io.EOF
+		if err != nil && !end {
+			return err
+		}
+		if len(counted) > 0 && (end || t.File != before.File || t.Group != before.Group || !t.LocalGroup) {
+			if err := src.Guard(func() error { return a.scoreCounted(counted, of, do) }); err != nil {
 				return err
 			}
-			local = local[:0]
+			counted = counted[:0]
 		}
-		if before != nil && (err == io.EOF || err == nil && t.File != before.File) {
-			if !merged.has(a.endFile()) {
+		if before != nil && (end || t.File != before.File) {
+			if _, ok := slices.BinarySearchFunc(merged.files, &File{SHA256: a.endFile()}, compareFiles); !ok {
 				return notInBatch(before.File)
 			}
 			before = nil
 		}
-		if err == io.EOF {
+		if end {
 			return nil
-		}
-		if err != nil {
-			return err
 		}
 		if before == nil {
 			a.beginFile()
@@ -88,38 +88,20 @@ func apply(src source, merged *Partial, opt Options, do func(Scored) error) erro
 			if err := a.read(t); err != nil {
 				return err
 			}
-			if slices.ContainsFunc(a.actions(), notFinite) {
-				return a.at(t, a.signalNotFinite())
+			if !t.LocalGroup {
+				return a.score(t, a.shared(keyOf(t.Group)), do)
 			}
-			if t.LocalGroup {
-				local = append(local, t)
-				return nil
+			if len(counted) == 0 {
+				of = new(group)
 			}
-			of, err := a.shared(keyOf(t.Group))
-			if err != nil {
-				return a.at(t, err)
-			}
-			s, err := a.score(t, of)
-			if err != nil {
-				return err
-			}
-			return do(s)
+			of.add(a.reader)
+			counted = append(counted, t)
+			return nil
 		})
 		if err != nil {
 			return err
 		}
 	}
-}
-
-// has reports whether a file of that identity is in p.
-func (p *Partial) has(sum [sha256.Size]byte) bool {
-	_, ok := p.index(sum)
-	return ok
-}
-
-// index returns which of the files has that identity.
-func (p *Partial) index(sum [sha256.Size]byte) (int, bool) {
-	return slices.BinarySearchFunc(p.files, sum, func(f *File, sum [sha256.Size]byte) int { return bytes.Compare(f.SHA256[:], sum[:]) })
 }
 
 // ErrNotInBatch is what errors of Apply wrap about a file that the merged statistics are not
@@ -135,7 +117,7 @@ type applier struct {
 	*reader
 	merged      *Partial
 	mean, sigma float64            // of the signal over the batch's action tokens
-	groups      map[string]*scores // those met so far, by their keys; nil if merged has none
+	groups      map[string]*scores // those of merged that were met so far, by their keys
 	all         *scope             // for reweight.ScopeBatch
 
 	weights, scaled []float32
@@ -161,117 +143,97 @@ func newApplier(merged *Partial, opt Options) (*applier, error) {
 		return nil, fmt.Errorf("the merged statistics are of the signal %v, not of %v", merged.signal, opt.ActFocus.Signal)
 	}
 	a := &applier{reader: newReader(opt), merged: merged, groups: map[string]*scores{}}
-	if n := merged.actions.n; n > 0 {
+	if n := merged.actions.N; n > 0 {
 		a.mean = merged.actions.mean()
 		a.sigma = math.Sqrt(merged.actions.variance(n) + opt.ActFocus.Eps)
 	}
 	if opt.AEM.Scope == reweight.ScopeBatch {
-		var err error
-		if a.all, err = a.newScope(merged.allSpans()); err != nil {
-			return nil, err
-		}
+		a.all = a.newScope(merged.allSpans())
 	}
 	return a, nil
 }
 
-// scoreLocal scores the trajectories of a group that was made by counting. They are all of
+// scoreCounted scores the trajectories of a group that was made by counting. They are all of
 // the group, and tell its statistics, which merged has under a key of the whole file.
-func (a *applier) scoreLocal(of []*rollout.Trajectory, do func(Scored) error) error {
-	g := &group{}
-	for _, t := range of {
-		if err := a.prepareAgain(t); err != nil {
+func (a *applier) scoreCounted(all []*rollout.Trajectory, of *group, do func(Scored) error) error {
+	of.sort()
+	shared := a.scoresOf(of)
+	for _, t := range all {
+		if err := a.prepare(t); err != nil {
 			return err
 		}
-		if a.advantages == fromRewards {
-			g.rewards.add(a.batch.Rewards[0])
-		}
-		g.spans = append(g.spans, a.means...)
-	}
-	slices.Sort(g.spans)
-	shared, err := a.scoresOf(g)
-	if err != nil {
-		return a.at(of[0], err)
-	}
-	for _, t := range of {
-		if err := a.prepareAgain(t); err != nil {
-			return err
-		}
-		s, err := a.score(t, shared)
-		if err != nil {
-			return err
-		}
-		if err := do(s); err != nil {
+		if err := a.score(t, shared, do); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// score scores the trajectory that was prepared last. of is what its group shares, or nil.
-func (a *applier) score(t *rollout.Trajectory, of *scores) (Scored, error) {
+// score scores the trajectory that was prepared last, and calls do. of is what its group shares,
+// or nil.
+func (a *applier) score(t *rollout.Trajectory, of *scores, do func(Scored) error) error {
 	b := &a.batch
 	if b.Tokens() == 0 {
-		return Scored{Trajectory: t}, nil
+		return do(Scored{Trajectory: t})
 	}
 	a.weights, a.scaled = resize(a.weights, b.Tokens()), resize(a.scaled, b.Tokens())
-	if err := a.ws.ActFocusWeights(a.weights, a.signal, b.Role, a.mean, a.sigma, a.opt.ActFocus); err != nil {
-		return Scored{}, a.at(t, err)
-	}
+	mustCall(a.ws.ActFocusWeights(a.weights, a.signal, b.Role, a.mean, a.sigma, a.opt.ActFocus))
 	if of == nil || a.advantages != a.merged.advantages {
-		return Scored{}, notInBatch(t.File)
+		return notInBatch(t.File)
 	}
 	of.setAdvantages(a.scaled, b, a.advantages, a.opt.GRPO)
 	if !a.scale(a.scaled, of.scope) {
-		return Scored{}, notInBatch(t.File)
+		return notInBatch(t.File)
 	}
-	return Scored{t, a.weights, a.scaled}, nil
+	return do(Scored{t, a.weights, a.scaled})
 }
 
 // shared returns what the trajectories of the group of that key share, or nil if there is none.
-func (a *applier) shared(key string) (*scores, error) {
-	of, known := a.groups[key]
-	if known {
-		return of, nil
-	}
-	if g := a.merged.group(key); g != nil {
-		var err error
-		if of, err = a.scoresOf(g); err != nil {
-			return nil, err
+func (a *applier) shared(key string) *scores {
+	if a.groups[key] == nil {
+		if g := a.merged.group(key); g != nil {
+			a.groups[key] = a.scoresOf(g)
 		}
 	}
-	a.groups[key] = of
-	return of, nil
+	return a.groups[key]
 }
 
 // scoresOf returns what the trajectories of the group share.
-func (a *applier) scoresOf(g *group) (*scores, error) {
+func (a *applier) scoresOf(g *group) *scores {
 	of := &scores{std: 1}
-	if n := g.rewards.n; n > 1 { // the mean of a group of one is 0
-		of.mean, of.std = g.rewards.mean(), math.Sqrt(g.rewards.variance(n-1))
+	if n := len(g.rewards); n > 1 { // the mean of a group of one is 0
+		var c collector
+		c.add(g.rewards)
+		rewards := c.total()
+		of.mean, of.std = rewards.mean(), math.Sqrt(rewards.variance(int64(n-1)))
 	}
 	if a.opt.AEM.Scope == reweight.ScopeGroup {
-		var err error
-		if of.scope, err = a.newScope(g.spans); err != nil {
-			return nil, err
-		}
+		of.scope = a.newScope(g.spans)
 	}
-	return of, nil
+	return of
 }
 
 // newScope returns the scope of spans with these mean entropies, which are sorted, as
 // reweight.Workspace.AEM computes it.
-func (a *applier) newScope(means []float32) (*scope, error) {
+func (a *applier) newScope(means []float32) *scope {
 	s := &scope{means: means}
 	if len(means) == 0 {
-		return s, nil
+		return s
 	}
 	lo := means[0]
 	width := float64(means[len(means)-1]) - float64(lo)
-	if width < a.opt.AEM.Guard || a.opt.AEM.Lambda >= width*math.MaxFloat32 {
-		return s, nil
+	if width >= a.opt.AEM.Guard && a.opt.AEM.Lambda < width*math.MaxFloat32 {
+		s.factors = make([]float32, len(means))
+		mustCall(a.ws.ExpScale(s.factors, means, lo, a.opt.AEM.Lambda/width))
 	}
-	s.factors = make([]float32, len(means))
-	return s, a.ws.ExpScale(s.factors, means, lo, a.opt.AEM.Lambda/width)
+	return s
+}
+
+// mustCall panics at an error of a kernel, whose arguments were checked.
+func mustCall(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
 
 // setAdvantages sets the advantages of a trajectory of the group, before AEM: those of
@@ -304,10 +266,7 @@ func (a *applier) scale(advantages []float32, s *scope) bool {
 	case reweight.ScopeBatch:
 		s = a.all
 	case reweight.ScopeTrajectory:
-		var err error
-		if s, err = a.newScope(slices.Sorted(slices.Values(a.means))); err != nil {
-			return false
-		}
+		s = a.newScope(slices.Sorted(slices.Values(a.means)))
 	}
 	factors := a.means // each is looked up and replaced
 	for i, m := range a.means {

@@ -9,20 +9,21 @@
 //   - a [Merger] puts partials together, those of all files at the end.
 //   - [Apply] reads files again and gives each trajectory its weights and advantages.
 //
-// Both passes can read different files in different processes: a partial travels as
-// JSON, and takes some hundred bytes, and for each group some hundred more and about
-// six for each of its spans. Memory does not depend on the size of the files: both passes
-// hold one trajectory at a time, besides the statistics; where groups are made by counting,
-// Apply holds those of one group.
+// Both passes can read different files in different processes: a partial travels as lines
+// of JSON, and takes some hundred bytes, and for each group some hundred more and about six
+// for each of its trajectories and spans. Memory does not depend on the size of the files:
+// both passes hold one trajectory at a time, besides the statistics; where groups are made by
+// counting, Apply holds those of one group.
 //
 // # The same bits, however the files are split
 //
-// A partial has sums as exact integers, and the mean entropies of spans sorted. So the
-// weights and advantages of a trajectory do not depend on how the trajectories of the
-// batch are split into files, on the order of files, or on the order and the tree in which
-// partials are merged: the bits are the same. Which file a partial is of is a part of it,
-// and a file that is there twice is an error of the Merger. Two files of which nothing tells
-// that they are not one (the same samples, rewards and group ids) can be put into one file.
+// A partial has sums as exact integers, and a group's rewards and mean entropies of spans
+// sorted. So the weights and advantages of a trajectory do not depend on how the trajectories
+// of the batch are split into files, on the order of files, or on the order and the tree in
+// which partials are merged: the bits are the same. Which file a partial is of is a part of
+// it, and a file that is there twice is an error of the Merger. Two files of which nothing
+// tells that they are not one (the same samples, rewards and group ids) can be put into one
+// file.
 //
 // These bits can differ from those of [reweight.Workspace.ActFocus], GRPO and AEM on one
 // batch of all trajectories, for which the order of the tokens counts:

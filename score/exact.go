@@ -1,17 +1,10 @@
 package score
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/big"
-	"strconv"
-	"strings"
 )
-
-// maxCount bounds every count of a partial: numbers up to it pass through any reader of
-// JSON unchanged.
-const maxCount = 1 << 53
 
 // A float32 is a whole number of units of 2^-149, below 2^277 in magnitude. Its square is
 // one of units of 2^-298, below 2^554.
@@ -21,18 +14,11 @@ const (
 )
 
 // sums are the number of finite float32 values, their sum and the sum of their squares,
-// both exact.
+// both exact. Their JSON has whole numbers of any length.
 type sums struct {
-	n       int64
-	sum     big.Int // in units of 2^sumUnit
-	squares big.Int // in units of 2^squareUnit
-}
-
-// add adds one value, which is finite.
-func (s *sums) add(x float32) {
-	s.n++
-	m, exponent := split(x)
-	s.addShifted(m, m*m, exponent)
+	N       int64   `json:"n"`
+	Sum     big.Int `json:"sum"`     // in units of 2^sumUnit
+	Squares big.Int `json:"squares"` // in units of 2^squareUnit
 }
 
 // split returns a finite x as its mantissa and the bits of its exponent.
@@ -47,21 +33,11 @@ func split(x float32) (mantissa int64, exponent uint32) {
 	return (m ^ sign) - sign, e
 }
 
-// addShifted adds a sum of mantissas and one of their squares, of values whose exponent has
-// these bits.
-func (s *sums) addShifted(sum, squares int64, exponent uint32) {
-	shift := uint(max(exponent, 1) - 1)
-	x := big.NewInt(sum)
-	s.sum.Add(&s.sum, x.Lsh(x, shift))
-	x = big.NewInt(squares)
-	s.squares.Add(&s.squares, x.Lsh(x, 2*shift))
-}
-
 // merge adds the values of o.
 func (s *sums) merge(o *sums) {
-	s.n += o.n
-	s.sum.Add(&s.sum, &o.sum)
-	s.squares.Add(&s.squares, &o.squares)
+	s.N += o.N
+	s.Sum.Add(&s.Sum, &o.Sum)
+	s.Squares.Add(&s.Squares, &o.Squares)
 }
 
 // A collector adds many values to sums. It first sums the mantissas of values with equal
@@ -75,31 +51,22 @@ type collector struct {
 // maxPending squares of mantissas, below 2^48, stay below 2^63.
 const maxPending = 1 << 15
 
-// add adds the values up to the first that is not finite, and returns its index, or -1.
-// After that, the collector is of no use.
-func (c *collector) add(x []float32) int {
-	for from := 0; from < len(x); {
-		part := x[from:min(len(x), from+maxPending-c.pending)]
+// add adds values, which are finite.
+func (c *collector) add(x []float32) {
+	for len(x) > 0 {
+		part := x[:min(len(x), maxPending-c.pending)]
 		for _, v := range part {
 			m, e := split(v)
 			bin := &c.bins[e]
 			bin.sum += m
 			bin.squares += m * m
 		}
-		if c.bins[0xff].squares != 0 { // the exponent of NaN and of the infinities
-			for i, v := range part {
-				if v-v != 0 {
-					return from + i
-				}
-			}
-		}
-		from += len(part)
-		c.n += int64(len(part))
+		x = x[len(part):]
+		c.N += int64(len(part))
 		if c.pending += len(part); c.pending == maxPending {
 			c.carry()
 		}
 	}
-	return -1
 }
 
 // carry empties the bins into the sums.
@@ -109,7 +76,11 @@ func (c *collector) carry() {
 		if bin.squares == 0 {
 			continue
 		}
-		c.addShifted(bin.sum, bin.squares, uint32(e))
+		shift := uint(max(e, 1) - 1)
+		x := big.NewInt(bin.sum)
+		c.Sum.Add(&c.Sum, x.Lsh(x, shift))
+		x = big.NewInt(bin.squares)
+		c.Squares.Add(&c.Squares, x.Lsh(x, 2*shift))
 		bin.sum, bin.squares = 0, 0
 	}
 	c.pending = 0
@@ -124,8 +95,8 @@ func (c *collector) total() sums {
 // mean returns the mean of the values, of which there is at least one: the exact one,
 // rounded once.
 func (s *sums) mean() float64 {
-	d := big.NewInt(s.n)
-	mean, _ := new(big.Rat).SetFrac(&s.sum, d.Lsh(d, -sumUnit)).Float64()
+	d := big.NewInt(s.N)
+	mean, _ := new(big.Rat).SetFrac(&s.Sum, d.Lsh(d, -sumUnit)).Float64()
 	return mean
 }
 
@@ -133,7 +104,7 @@ func (s *sums) mean() float64 {
 // over divisor, which is positive: the exact one, rounded once.
 func (s *sums) variance(divisor int64) float64 {
 	d := s.deviations()
-	n := big.NewInt(s.n)
+	n := big.NewInt(s.N)
 	n.Mul(n, big.NewInt(divisor))
 	v, _ := new(big.Rat).SetFrac(d, n.Lsh(n, -squareUnit)).Float64()
 	return v
@@ -142,80 +113,20 @@ func (s *sums) variance(divisor int64) float64 {
 // deviations returns n times the sum of the squares of the deviations, n*Q - S*S, in
 // units of 2^squareUnit.
 func (s *sums) deviations() *big.Int {
-	d := big.NewInt(s.n)
-	d.Mul(d, &s.squares)
-	return d.Sub(d, new(big.Int).Mul(&s.sum, &s.sum))
+	d := big.NewInt(s.N)
+	d.Mul(d, &s.Squares)
+	return d.Sub(d, new(big.Int).Mul(&s.Sum, &s.Sum))
 }
 
-// appendExact appends an integer of units of 2^unit in the one way in which partials have
-// it: in hexadecimal without zeros at either end, as "-0x1fp-20" for -31 * 2^-20, and
-// "0x0p0" for 0. Python's float.fromhex and Go's strconv.ParseFloat read it too.
-func appendExact(text []byte, number *big.Int, unit int) []byte {
-	if number.Sign() < 0 {
-		text = append(text, '-')
-	}
-	x := new(big.Int).Abs(number)
-	exponent := 0
-	if x.Sign() != 0 {
-		zeros := x.TrailingZeroBits()
-		x.Rsh(x, zeros)
-		exponent = unit + int(zeros)
-	}
-	text = append(text, "0x"...)
-	text = x.Append(text, 16)
-	text = append(text, 'p')
-	return strconv.AppendInt(text, int64(exponent), 10)
-}
-
-var errNotExact = errors.New(`want a number such as "-0x1fp-20"`)
-
-// maxBits bounds the exact sums of maxCount values: those of squares have 2 * 277 + 53 bits.
-const maxBits = 639
-
-// parseExact sets x to what appendExact has written. It may take other texts of the
-// same number too.
-func parseExact(x *big.Int, unit int, text string) error {
-	digits, negative := strings.CutPrefix(text, "-")
-	digits, ok := strings.CutPrefix(digits, "0x")
-	digits, power, ok2 := strings.Cut(digits, "p")
-	const most = (maxBits + 1) / 4 // digits
-	if !ok || !ok2 || len(digits) == 0 || len(digits) > most || len(power) > 5 || strings.ContainsAny(digits, "+-_") {
-		return errNotExact
-	}
-	_, ok = x.SetString(digits, 16)
-	exponent, err := strconv.Atoi(power)
-	if !ok || err != nil {
-		return errNotExact
-	}
-	if x.Sign() == 0 {
-		exponent = unit
-	}
-	if exponent < unit || exponent-unit+x.BitLen() > maxBits {
-		return errors.New("out of range")
-	}
-	x.Lsh(x, uint(exponent-unit))
-	if negative {
-		x.Neg(x)
-	}
-	return nil
-}
-
-// check returns an error if no n float32 values have these sums.
+// check returns an error if no float32 values have these sums.
 func (s *sums) check() error {
-	if s.n < 0 || s.n > maxCount {
-		return fmt.Errorf("n is %d, want 0 to %d", s.n, int64(maxCount))
-	}
 	// The largest sum of squares is that of n times the largest value. Then the sum is
 	// within bounds too.
 	largest := new(big.Int).Lsh(big.NewInt(1<<24-1), 253)
 	largest.Mul(largest, largest)
-	switch {
-	case s.squares.Sign() < 0:
-		return errors.New("squares is negative")
-	case s.squares.Cmp(largest.Mul(largest, big.NewInt(s.n))) > 0:
-		return fmt.Errorf("squares is above what %d values can have", s.n)
-	case s.deviations().Sign() < 0:
-		return fmt.Errorf("squares is too small for the sum of %d values", s.n)
+	largest.Mul(largest, big.NewInt(s.N))
+	if s.N < 0 || s.Squares.Sign() < 0 || s.Squares.Cmp(largest) > 0 || s.deviations().Sign() < 0 {
+		return fmt.Errorf("no %d values of float32 have these sums", s.N)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
@@ -22,43 +21,25 @@ func frozenLake(t testing.TB) *reweight.Batch {
 	return must.Get(f.Batch())
 }
 
-// trajectory returns a trajectory of the batch, as a source does.
-func trajectory(b *reweight.Batch, s int) *rollout.Trajectory {
-	from, to := b.SeqOffsets[s], b.SeqOffsets[s+1]
-	t := &rollout.Trajectory{Group: strconv.Itoa(int(b.GroupIDs[s])), File: "file", Line: s + 1}
-	parts := t.Batch.Arrays()
-	for i, a := range b.Arrays() {
-		if a.Len() == 0 || a.Field == "SeqOffsets" {
-			continue
-		}
-		low, high := int(from), int(to)
-		if a.Per == reweight.PerTrajectory {
-			low, high = s, s+1
-		}
-		of := reflect.ValueOf(a.Data).Elem().Slice(low, high)
-		reflect.ValueOf(parts[i].Data).Elem().Set(reflect.AppendSlice(reflect.Zero(of.Type()), of)) // a copy
-	}
-	t.SeqOffsets = []int64{0, to - from}
-	t.GroupIDs[0] = 0
-	first := int32(-1)
-	for i, id := range t.SpanIDs {
-		if first < 0 {
-			first = id
-		}
-		if id >= 0 {
-			t.SpanIDs[i] -= first
-		}
-	}
-	return t
-}
-
-// trajectories returns those of the batch.
-func trajectories(b *reweight.Batch) []*rollout.Trajectory {
+// trajectories returns copies of the trajectories of that batch.
+func trajectories(t testing.TB) []*rollout.Trajectory {
+	t.Helper()
+	src := must.Get(rollout.Open("../testdata/frozenlake-small.safetensors"))
+	defer src.Close()
 	var all []*rollout.Trajectory
-	for s := range b.Trajectories() {
-		all = append(all, trajectory(b, s))
+	for {
+		one, err := src.Next()
+		if err == io.EOF {
+			return all
+		}
+		must.Do(err)
+		for _, a := range one.Arrays() {
+			if v := reflect.ValueOf(a.Data).Elem(); v.Kind() == reflect.Slice {
+				v.Set(reflect.AppendSlice(reflect.Zero(v.Type()), v))
+			}
+		}
+		all = append(all, one)
 	}
-	return all
 }
 
 // A shard is a file of trajectories.

@@ -2,43 +2,39 @@ package score
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"strconv"
-	"strings"
+	"slices"
 	"unique"
 
-	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
 // partialVersion is that of the JSON of partials. Who changes what they hold, or what the
 // identity of a file is made of, raises it.
-const partialVersion = 2
+const partialVersion = 3
 
-// The JSON of a Partial is an object of reweight_partial (the version), signal, advantages,
-// actions, files where there are any, and groups. Numbers that a reader could round are text:
-// exact sums as appendExact writes them, and entropies as the base64 of little-endian float32
-// values.
+// The JSON of a Partial is a line that is a head, a line for each file, and one for each
+// group. Rewards and spans are little-endian float32 values.
 
-type sumsJSON struct {
-	N       int64  `json:"n"`
-	Sum     string `json:"sum"`
-	Squares string `json:"squares"`
+type headJSON struct {
+	Version    int             `json:"reweight_partial"`
+	Signal     reweight.Signal `json:"signal"`
+	Advantages origin          `json:"advantages"`
+	Actions    sums            `json:"actions"`
+	Files      int             `json:"files"`
+	Groups     int             `json:"groups"`
 }
 
 type fileJSON struct {
 	Name         string        `json:"name"`
-	SHA256       string        `json:"sha256"`
+	SHA256       []byte        `json:"sha256"`
 	Trajectories int64         `json:"trajectories"`
 	Tokens       int64         `json:"tokens"`
 	Options      string        `json:"options,omitempty"`
@@ -51,61 +47,29 @@ type estimateJSON struct {
 }
 
 type groupJSON struct {
-	ID      string    `json:"id"`
-	File    *int      `json:"file,omitempty"` // index in Files
-	Prompt  string    `json:"prompt,omitempty"`
-	Rewards *sumsJSON `json:"rewards,omitempty"`
-	Spans   string    `json:"spans"`
+	ID      string `json:"id"`
+	File    int    `json:"file"` // its number among the files, from 0
+	Prompt  []byte `json:"prompt,omitempty"`
+	Rewards []byte `json:"rewards,omitempty"`
+	Spans   []byte `json:"spans,omitempty"`
 }
 
-// Encode writes p as JSON, in one line.
+// Encode writes p as lines of JSON.
 func (p *Partial) Encode(w io.Writer) error {
-	e := &encoder{w: bufio.NewWriterSize(w, 1<<16)}
-	e.key("{", "reweight_partial", partialVersion)
-	e.key(",", "signal", p.signal)
-	e.key(",", "advantages", p.advantages)
-	e.key(",", "actions", p.actions.json())
-	separator := `,"files":[`
+	buffered := bufio.NewWriterSize(w, 1<<16)
+	e := json.NewEncoder(buffered)
+	err := e.Encode(&headJSON{partialVersion, p.signal, p.advantages, p.actions, len(p.files), len(p.groups)})
 	for _, f := range p.files {
-		e.value(separator, f.json())
-		separator = ","
+		err = cmp.Or(err, e.Encode(f.json()))
 	}
-	if len(p.files) > 0 {
-		e.w.WriteByte(']')
+	for _, g := range p.groups {
+		err = cmp.Or(err, e.Encode(g.json(p)))
 	}
-	e.w.WriteString(`,"groups":[`)
-	separator = ""
-	for _, packed := range p.groups {
-		g := packed.unpack()
-		e.value(separator, g.json(p))
-		separator = ","
-	}
-	e.w.WriteString("]}\n")
-	if e.err != nil {
-		return e.err
-	}
-	return e.w.Flush()
+	return cmp.Or(err, buffered.Flush())
 }
-
-// An encoder writes JSON piece by piece.
-type encoder struct {
-	w   *bufio.Writer
-	err error // the first of encoding; w keeps those of writing
-}
-
-func (e *encoder) value(before string, v any) {
-	text, err := json.Marshal(v)
-	if e.err == nil {
-		e.err = err
-	}
-	e.w.WriteString(before)
-	e.w.Write(text)
-}
-
-func (e *encoder) key(before, key string, v any) { e.value(before+`"`+key+`":`, v) }
 
 func (f *File) json() fileJSON {
-	j := fileJSON{Name: f.Name, SHA256: hex.EncodeToString(f.SHA256[:]), Trajectories: f.Trajectories, Tokens: f.Tokens, Options: f.Options}
+	j := fileJSON{Name: f.Name, SHA256: f.SHA256[:], Trajectories: f.Trajectories, Tokens: f.Tokens, Options: f.Options}
 	if e := f.Entropy; e != nil {
 		j.Entropy = &estimateJSON{From: e.From}
 		if !math.IsInf(e.Width, 1) {
@@ -117,303 +81,117 @@ func (f *File) json() fileJSON {
 
 // json returns the JSON of a group of p.
 func (g *group) json(p *Partial) groupJSON {
-	i, _ := p.index(g.file.SHA256)
-	j := groupJSON{ID: g.key, File: &i}
+	i, _ := slices.BinarySearchFunc(p.files, g.file, compareFiles)
+	j := groupJSON{ID: g.key, File: i, Rewards: bytesOf(g.rewards), Spans: bytesOf(g.spans)}
 	if g.prompt != (promptSum{}) {
-		j.Prompt = hex.EncodeToString(g.prompt[:])
+		j.Prompt = g.prompt[:]
 	}
-	if p.advantages == fromRewards {
-		rewards := g.rewards.json()
-		j.Rewards = &rewards
-	}
-	raw := make([]byte, 0, 4*len(g.spans))
-	for _, m := range g.spans {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(m))
-	}
-	j.Spans = base64.StdEncoding.EncodeToString(raw)
 	return j
 }
 
-func (s *sums) json() sumsJSON {
-	return sumsJSON{s.n, string(appendExact(nil, &s.sum, sumUnit)), string(appendExact(nil, &s.squares, squareUnit))}
+func bytesOf(x []float32) []byte {
+	raw, _ := binary.Append(nil, binary.LittleEndian, x) // floats are no error
+	return raw
 }
 
-// Decode returns the partial that the text was made of. Any text that Encode does not write
-// is an error, white space aside, and the memory of the partial is bounded by its length.
+// Decode reads what Encode has written. It takes nothing for granted that Apply relies on, and
+// its memory is bounded by the length of the text.
 func Decode(r io.Reader) (*Partial, error) {
-	d := &decoder{json: json.NewDecoder(r), p: new(Partial)}
-	if err := d.decode(); err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, err
+	p, err := decode(json.NewDecoder(r))
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
 	}
-	return d.p, nil
+	return p, err
 }
 
-// A decoder reads the JSON of a partial piece by piece.
-type decoder struct {
-	json *json.Decoder
-	raw  json.RawMessage
-	p    *Partial
-
-	tokens, trajectories int64 // of files
-}
-
-var errNotWritten = errors.New("not as it was written: its text was changed, if only in form")
-
-func (d *decoder) decode() error {
-	p, version := d.p, 0
-	if t, err := d.json.Token(); err != nil || t != json.Delim('{') {
-		return cmp.Or(err, errNotPartial)
-	}
-	if t, err := d.json.Token(); err != nil || t != "reweight_partial" {
-		return cmp.Or(err, errNotPartial)
-	}
-	if err := d.read(&version); err != nil {
-		return err
-	}
-	if version != partialVersion {
-		return fmt.Errorf("reweight_partial is %d, want %d: statistics of this version", version, partialVersion)
-	}
-	var actions sumsJSON
-	for _, field := range [...]struct {
-		key   string
-		value any
-	}{{"signal", &p.signal}, {"advantages", &p.advantages}, {"actions", &actions}} {
-		if t, err := d.json.Token(); err != nil || t != field.key {
-			return cmp.Or(err, errNotWritten)
-		}
-		if err := d.read(field.value); err != nil {
-			return err
-		}
-		if err := d.check(field.value); err != nil {
-			return err
-		}
-	}
-	if err := actions.sums(&p.actions); err != nil {
-		return fmt.Errorf("actions: %w", err)
-	}
-	if err := d.check(p.actions.json()); err != nil {
-		return err
-	}
-	key, err := d.json.Token()
-	if err == nil && key == "files" {
-		if err := d.list(d.file); err != nil {
-			return err
-		}
-		if len(p.files) == 0 {
-			return errNotWritten
-		}
-		key, err = d.json.Token()
-	}
-	if err != nil {
-		return err
-	}
-	if key != "groups" {
-		return errNotWritten
-	}
-	if err := d.groups(); err != nil {
-		return err
-	}
-	if t, err := d.json.Token(); err != nil || t != json.Delim('}') {
-		return cmp.Or(err, errNotWritten)
-	}
-	if _, err := d.json.Token(); err != io.EOF {
-		return cmp.Or(err, errors.New("more than one JSON value"))
-	}
-	return nil
-}
-
-var errNotPartial = errors.New("not the statistics of rollouts: reweight_partial is missing")
-
-// read reads the next value.
-func (d *decoder) read(v any) error {
-	if err := d.json.Decode(&d.raw); err != nil {
-		return err
-	}
-	return json.Unmarshal(d.raw, v)
-}
-
-// check returns an error unless the value that was read last has the text of v.
-func (d *decoder) check(v any) error {
-	again, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if bytes.Equal(d.raw, again) {
-		return nil
-	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, d.raw); err != nil {
-		return err
-	}
-	if !bytes.Equal(compact.Bytes(), again) {
-		return errNotWritten
-	}
-	return nil
-}
-
-// list reads a list, of which one reads an element.
-func (d *decoder) list(one func() error) error {
-	if t, err := d.json.Token(); err != nil || t != json.Delim('[') {
-		return cmp.Or(err, errNotWritten)
-	}
-	for d.json.More() {
-		if err := one(); err != nil {
-			return err
-		}
-	}
-	_, err := d.json.Token()
-	return err
-}
-
-// groups reads the groups, and checks that p can be the statistics of rollouts.
-func (d *decoder) groups() error {
-	p, rewards, spans, before := d.p, int64(0), int64(0), ""
-	err := d.list(func() error {
-		var j groupJSON
-		if err := d.read(&j); err != nil {
-			return err
-		}
-		i := len(p.groups)
-		if i > 0 && j.ID <= before {
-			return fmt.Errorf("groups[%d] is %s, not in order after %s", i, printable.Text(short(j.ID)), printable.Text(short(before)))
-		}
-		before = j.ID
-		g, err := j.group(p)
-		if err != nil {
-			return fmt.Errorf("groups[%d], %s: %w", i, printable.Text(short(j.ID)), err)
-		}
-		rewards += g.rewards.n
-		spans += int64(len(g.spans))
-		if rewards > d.trajectories || spans > d.tokens {
-			return fmt.Errorf("groups have %d rewards and %d spans, but files have %d trajectories and %d tokens", rewards, spans, d.trajectories, d.tokens)
-		}
-		p.groups = append(p.groups, g.pack())
-		return d.check(g.json(p))
-	})
-	switch {
+func decode(d *json.Decoder) (*Partial, error) {
+	var head headJSON
+	err := d.Decode(&head)
+	switch v := head.Version; {
+	case v != 0 && v != partialVersion:
+		return nil, fmt.Errorf("reweight_partial is %d, want %d: statistics of this version", v, partialVersion)
 	case err != nil:
-		return err
-	case p.actions.n > d.tokens:
-		return fmt.Errorf("actions: n is %d, but files have %d tokens", p.actions.n, d.tokens)
-	case p.advantages == fromRewards && rewards != d.trajectories:
-		return fmt.Errorf("groups have %d rewards, but files have %d trajectories", rewards, d.trajectories)
-	case p.advantages != fromRewards && p.advantages != givenAdvantages && (p.advantages != unknown || d.tokens > 0 || len(p.groups) > 0):
-		return fmt.Errorf("advantages is %s, want %q or %q", printable.Text(short(string(p.advantages))), fromRewards, givenAdvantages)
+		return nil, err
+	case v == 0:
+		return nil, errors.New("not the statistics of rollouts: reweight_partial is missing")
+	case !slices.Contains([]origin{unknown, fromRewards, givenAdvantages}, head.Advantages):
+		return nil, fmt.Errorf("advantages is %q, want %q or %q", head.Advantages, fromRewards, givenAdvantages)
+	}
+	if err := head.Actions.check(); err != nil {
+		return nil, fmt.Errorf("actions: %w", err)
+	}
+	p := &Partial{signal: head.Signal, advantages: head.Advantages, actions: head.Actions}
+	if err := eachOf(d, head.Files, p.addFile); err != nil {
+		return nil, fmt.Errorf("files[%d]: %w", len(p.files), err)
+	}
+	if err := eachOf(d, head.Groups, p.addGroup); err != nil {
+		return nil, fmt.Errorf("groups[%d]: %w", len(p.groups), err)
+	}
+	if !slices.IsSortedFunc(p.files, compareFiles) || !slices.IsSortedFunc(p.groups, compareGroups) {
+		return nil, errors.New("files or groups are not in order")
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, cmp.Or(err, errors.New("more lines than the first one says"))
+	}
+	return p, nil
+}
+
+// eachOf decodes n values and calls add with each.
+func eachOf[T any](d *json.Decoder, n int, add func(T) error) error {
+	for range n {
+		var one T
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		if err := add(one); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// file reads the next file of p.
-func (d *decoder) file() error {
-	var j fileJSON
-	if err := d.read(&j); err != nil {
-		return err
-	}
-	p, i := d.p, len(d.p.files)
+func (p *Partial) addFile(j fileJSON) error {
 	f := &File{Name: j.Name, Trajectories: j.Trajectories, Tokens: j.Tokens, Options: unique.Make(j.Options).Value()}
-	if err := setHex(f.SHA256[:], j.SHA256); err != nil {
-		return fmt.Errorf("files[%d]: sha256 %w", i, err)
+	if len(j.SHA256) != len(f.SHA256) {
+		return fmt.Errorf("sha256 has %d bytes, want %d", len(j.SHA256), len(f.SHA256))
 	}
-	if i > 0 && bytes.Compare(p.files[i-1].SHA256[:], f.SHA256[:]) >= 0 {
-		return fmt.Errorf("files[%d] is not in order after the one before it", i)
-	}
-	if j.Trajectories < 1 || j.Trajectories > maxCount || j.Tokens < 0 || j.Tokens > maxCount {
-		return fmt.Errorf("files[%d] has %d trajectories of %d tokens, want at least 1, and at most %d of both", i, j.Trajectories, j.Tokens, int64(maxCount))
-	}
+	copy(f.SHA256[:], j.SHA256)
 	if e := j.Entropy; e != nil {
 		f.Entropy = &rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: e.From, Width: math.Inf(1)}
 		if e.Width != nil {
 			f.Entropy.Width = *e.Width
 		}
-		if !(f.Entropy.Width >= 0) {
-			return fmt.Errorf("files[%d]: width is %v, want at least 0", i, f.Entropy.Width)
-		}
-	}
-	d.tokens += f.Tokens
-	d.trajectories += f.Trajectories
-	if max(d.tokens, d.trajectories) > maxCount {
-		return fmt.Errorf("files have %d tokens of %d trajectories, want at most %d", d.tokens, d.trajectories, int64(maxCount))
 	}
 	p.files = append(p.files, f)
-	return d.check(f.json())
+	return nil
 }
 
-// group returns the group, which is one of p.
-func (j *groupJSON) group(p *Partial) (*group, error) {
-	g := &group{key: j.ID}
-	if j.File == nil || *j.File < 0 || *j.File >= len(p.files) {
-		return nil, fmt.Errorf("file is none of the %d files", len(p.files))
+func (p *Partial) addGroup(j groupJSON) (err error) {
+	if j.File < 0 || j.File >= len(p.files) {
+		return fmt.Errorf("file is %d, of %d files", j.File, len(p.files))
 	}
-	g.file = p.files[*j.File]
-	if number, local := strings.CutPrefix(j.ID, g.file.localKey()); local {
-		if n, err := strconv.Atoi(number); err != nil || strconv.Itoa(n) != number || n < 0 || int64(n) >= g.file.Trajectories {
-			return nil, fmt.Errorf("its number is %s, but the file has %d trajectories", printable.Text(short(number)), g.file.Trajectories)
-		}
-	} else if len(j.ID) > maxKey && len(j.ID) != len("sha256:")+2*sha256.Size {
-		return nil, fmt.Errorf("its id has %d bytes, want at most %d", len(j.ID), maxKey)
+	g := &group{key: j.ID, file: p.files[j.File]}
+	copy(g.prompt[:], j.Prompt)
+	if g.rewards, err = floatsOf(j.Rewards, math.MaxFloat32); err != nil {
+		return fmt.Errorf("rewards: %w", err)
 	}
-	if j.Prompt != "" {
-		if err := setHex(g.prompt[:], j.Prompt); err != nil {
-			return nil, fmt.Errorf("prompt %w", err)
-		}
+	if g.spans, err = floatsOf(j.Spans, largestMean); err != nil {
+		return fmt.Errorf("spans: %w", err)
 	}
-	if (j.Rewards != nil) != (p.advantages == fromRewards) {
-		return nil, errors.New("rewards are there if advantages come from them, and only then")
-	}
-	if j.Rewards != nil {
-		if err := j.Rewards.sums(&g.rewards); err != nil {
-			return nil, fmt.Errorf("rewards: %w", err)
-		}
-		if g.rewards.n == 0 {
-			return nil, errors.New("rewards: n is 0, want at least 1")
-		}
-	}
-	raw, err := base64.StdEncoding.Strict().DecodeString(j.Spans)
-	if err != nil || len(raw)%4 != 0 {
-		return nil, errors.New("spans is not base64 of float32 values")
-	}
-	g.spans = make([]float32, len(raw)/4)
-	for i := range g.spans {
-		m := math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-		switch {
-		case !(math.Abs(float64(m)) <= largestMean) || m == 0 && math.Signbit(float64(m)):
-			return nil, fmt.Errorf("spans[%d] is %v, want a finite number of at most %v", i, m, largestMean)
-		case i > 0 && m < g.spans[i-1]:
-			return nil, fmt.Errorf("spans[%d] is %v, below the %v before it", i, m, g.spans[i-1])
-		}
-		g.spans[i] = m
-	}
-	return g, nil
+	p.groups = append(p.groups, g)
+	return nil
 }
 
-func (j *sumsJSON) sums(s *sums) error {
-	s.n = j.N
-	if err := parseExact(&s.sum, sumUnit, j.Sum); err != nil {
-		return fmt.Errorf("sum is %s: %w", printable.Text(short(j.Sum)), err)
-	}
-	if err := parseExact(&s.squares, squareUnit, j.Squares); err != nil {
-		return fmt.Errorf("squares is %s: %w", printable.Text(short(j.Squares)), err)
-	}
-	return s.check()
-}
+// largestMean bounds entropies, as AEM does.
+const largestMean = 1e30
 
-// setHex sets dst to the bytes of hexadecimal text.
-func setHex(dst []byte, text string) error {
-	if len(text) == 2*len(dst) {
-		if _, err := hex.Decode(dst, []byte(text)); err == nil {
-			return nil
-		}
+// floatsOf returns what bytesOf was given: sorted numbers, of at most a magnitude.
+func floatsOf(raw []byte, most float64) ([]float32, error) {
+	x := make([]float32, len(raw)/4)
+	_, err := binary.Decode(raw, binary.LittleEndian, x)
+	inOrder := err == nil && len(raw)%4 == 0 && slices.IsSorted(x)
+	if n := len(x); !inOrder || n > 0 && !(float64(x[0]) >= -most && float64(x[n-1]) <= most) {
+		return nil, fmt.Errorf("not float32 values in order, of a magnitude of at most %v", most)
 	}
-	return fmt.Errorf("is %s, want %d hexadecimal digits", printable.Text(short(text)), 2*len(dst))
-}
-
-// short returns the begin of a text for an error.
-func short(text string) string {
-	if len(text) <= 2*maxKey {
-		return text
-	}
-	return text[:2*maxKey] + "..."
+	return x, nil
 }

@@ -22,7 +22,7 @@ func counted(name string, n int, of ...*rollout.Trajectory) shard {
 // TestLocalGroups: groups that were made by counting stay apart in files of one name, and
 // are found again when the file has another. The scores are those of groups with ids.
 func TestLocalGroups(t *testing.T) {
-	all := trajectories(frozenLake(t))
+	all := trajectories(t)
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	const n = 3
 	for _, scope := range scopes {
@@ -55,7 +55,7 @@ func TestLocalGroups(t *testing.T) {
 
 // TestSameSamples: equal trajectories of two groups are two files.
 func TestSameSamples(t *testing.T) {
-	one := trajectory(frozenLake(t), 0)
+	one := trajectories(t)[0]
 	one.TokenIDs = nil
 	other := *one
 	other.Group = "another"

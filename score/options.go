@@ -19,13 +19,17 @@ func (opt Options) Check() error {
 		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, SpanIDs: []int32{0},
 		Rewards: one, RefEnergy: one, RefEntropy: one, Entropy: one, OldLogprobs: one, RefLogprobs: one,
 	}
-	ws := reweight.Workspace{Workers: 1}
-	result := []float32{0}
-	if _, err := ws.ActFocus(result, b, opt.ActFocus); err != nil {
+	return opt.try(&reweight.Workspace{Workers: 1}, []float32{0}, b)
+}
+
+// try returns the errors of the schemes about these options and a batch, and writes to dst, which
+// has an element per token. GRPO has none where there are no rewards.
+func (opt Options) try(ws *reweight.Workspace, dst []float32, b *reweight.Batch) error {
+	if _, err := ws.ActFocus(dst, b, opt.ActFocus); err != nil {
 		return err
 	}
-	if err := ws.AEM(result, b, opt.AEM); err != nil {
+	if err := ws.AEM(dst, b, opt.AEM); err != nil || len(b.Rewards) == 0 {
 		return err
 	}
-	return ws.GRPO(result, b, opt.GRPO)
+	return ws.GRPO(dst, b, opt.GRPO)
 }

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -25,14 +24,13 @@ import (
 // score a trajectory as part of the batch. It does not change once it is made, and is safe
 // for concurrent use.
 //
-// As JSON it is text to pass on as it is: equal partials are equal texts, and of any other
-// text Decode returns an error, white space aside.
+// As lines of JSON it is text to pass on as it is: equal partials are equal texts.
 type Partial struct {
 	signal     reweight.Signal
 	advantages origin
 	actions    sums     // of the signal of action tokens
 	files      []*File  // by their SHA256, which all differ
-	groups     []packed // by their keys, which all differ
+	groups     []*group // by their keys, which all differ
 
 	once  sync.Once // sets spans
 	spans []float32 // of all groups, sorted
@@ -65,15 +63,18 @@ type File struct {
 	Entropy *rollout.Origin
 }
 
-// A group is the trajectories that have one group id.
+// A group is the trajectories that have one group id. Its numbers are sorted, without a
+// negative zero.
 type group struct {
 	key     string
-	rewards sums
-	spans   []float32 // mean entropies of the spans, sorted, without a negative zero
+	rewards []float32 // none where advantages are given
+	spans   []float32 // mean entropies of the spans
 
 	// prompt is the begin of the SHA-256 of the tokens before the first response, and
-	// file is one that has it. Where token ids do not tell, prompt is that of nothing.
+	// file is one that has it. Where token ids do not tell, or a file has several prompts
+	// mixed in the group, prompt is that of nothing.
 	prompt promptSum
+	mixed  bool
 	file   *File
 }
 
@@ -92,15 +93,15 @@ type Totals struct {
 
 // Totals returns the counts of p.
 func (p *Partial) Totals() Totals {
-	t := Totals{Files: len(p.files), Groups: len(p.groups), Actions: p.actions.n}
+	t := Totals{Files: len(p.files), Groups: len(p.groups), Actions: p.actions.N}
 	for _, f := range p.files {
 		t.Trajectories += f.Trajectories
 		t.Tokens += f.Tokens
 	}
 	for _, g := range p.groups {
-		t.Spans += len(g.unpack().spans)
+		t.Spans += len(g.spans)
 	}
-	if n := p.actions.n; n > 0 {
+	if n := p.actions.N; n > 0 {
 		t.Mean, t.Deviation = p.actions.mean(), math.Sqrt(p.actions.variance(n))
 	}
 	return t
@@ -174,28 +175,26 @@ func read(src source, opt Options) (*Partial, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
 	}
-	var m Merger
-	if err := m.Add(&Partial{signal: opt.ActFocus.Signal}); err != nil { // there may be no trajectory
-		return nil, err
-	}
+	m := Merger{merged: &Partial{signal: opt.ActFocus.Signal}, groups: map[string]*group{}} // there may be no trajectory
 	var b *builder
 	r := newReader(opt)
 	for {
 		t, err := src.Next()
-		if b != nil && (err == io.EOF || err == nil && t.File != b.name) {
-			if err := m.Add(b.partial(r.endFile())); err != nil {
+		end := err == io.EOF
+		if err != nil && !end {
+			return nil, err
+		}
+		if b != nil && (end || t.File != b.name) {
+			if err := m.Add(b.partial(r)); err != nil {
 				return nil, err
 			}
 			b = nil
 		}
-		if err == io.EOF {
+		if end {
 			return m.Merged()
 		}
-		if err != nil {
-			return nil, err
-		}
 		if b == nil {
-			b = newBuilder(t.File, opt.ActFocus.Signal)
+			b = &builder{name: t.File, file: &File{Name: validText(t.File)}, groups: map[string]*group{}}
 			r.beginFile()
 		}
 		err = src.Guard(func() error {
@@ -212,22 +211,12 @@ func read(src source, opt Options) (*Partial, error) {
 
 // A builder makes the partial of one file.
 type builder struct {
-	name    string // of the file
-	p       *Partial
-	file    *File
-	actions collector
-	groups  map[string]*group // by their keys
-	local   map[string]*group // made by counting, by their numbers
-	mixed   map[*group]bool   // with several prompts, of which none is the group's
-}
-
-func newBuilder(name string, signal reweight.Signal) *builder {
-	f := &File{Name: validText(name)}
-	return &builder{
-		name: name,
-		p:    &Partial{signal: signal, files: []*File{f}},
-		file: f, groups: map[string]*group{}, local: map[string]*group{}, mixed: map[*group]bool{},
-	}
+	name       string // of the file
+	file       *File
+	advantages origin
+	actions    collector
+	local      bool              // groups are made by counting
+	groups     map[string]*group // by the keys of their names
 }
 
 // validText returns a text as JSON can hold it.
@@ -240,56 +229,66 @@ func (b *builder) add(t *rollout.Trajectory, r *reader) error {
 	if r.advantages == unknown { // it has neither tokens nor a reward
 		return nil
 	}
-	if before := b.p.advantages; before != unknown && before != r.advantages {
-		return fmt.Errorf("advantages come from %s here, but from %s in the trajectories before", r.advantages, before)
+	if b.advantages != unknown && b.advantages != r.advantages {
+		return fmt.Errorf("advantages come from %s here, but from %s in the trajectories before", r.advantages, b.advantages)
 	}
-	b.p.advantages = r.advantages
-	if i := b.actions.add(r.actions()); i >= 0 {
-		return r.signalNotFinite()
-	}
-	groups, key := b.groups, keyOf(t.Group)
-	if t.LocalGroup {
-		groups, key = b.local, strconv.Itoa(r.groups[key])
-	}
-	g := groups[key]
+	b.advantages = r.advantages
+	b.actions.add(r.actions())
+	b.local = t.LocalGroup
+	name := keyOf(t.Group)
+	g := b.groups[name]
 	if g == nil {
-		g = &group{key: key, file: b.file, prompt: r.prompt}
-		groups[key] = g
+		g = &group{file: b.file, prompt: r.prompt}
+		b.groups[name] = g
 	}
 	switch {
-	case b.mixed[g] || r.prompt == promptSum{}:
+	case g.mixed || r.prompt == promptSum{}:
 	case g.prompt == promptSum{}:
 		g.prompt = r.prompt
 	case g.prompt != r.prompt: // the file says that they share a group, so prompts tell nothing
-		g.prompt, b.mixed[g] = promptSum{}, true
+		g.prompt, g.mixed = promptSum{}, true
 	}
-	if r.advantages == fromRewards {
-		g.rewards.add(r.batch.Rewards[0])
-	}
-	g.spans = append(g.spans, r.means...)
+	g.add(r)
 	return nil
 }
 
-func (b *builder) partial(sum [sha256.Size]byte) *Partial {
-	b.file.SHA256 = sum
-	b.p.actions = b.actions.total()
-	for number, g := range b.local {
-		g.key = b.file.localKey() + number
-		b.groups[g.key] = g
+// add adds the numbers of the trajectory that r has just read, in any order.
+func (g *group) add(r *reader) {
+	if r.advantages == fromRewards {
+		g.rewards = append(g.rewards, plus(r.batch.Rewards[0]))
 	}
-	for _, key := range slices.Sorted(maps.Keys(b.groups)) {
-		g := b.groups[key]
-		slices.Sort(g.spans)
-		b.p.groups = append(b.p.groups, g.pack())
+	g.spans = append(g.spans, r.means...)
+}
+
+// plus returns x, and 0 for a negative zero, so that sorting has one result.
+func plus(x float32) float32 {
+	if x == 0 {
+		return 0
 	}
-	return b.p
+	return x
+}
+
+// partial returns the partial, of which r has read all trajectories.
+func (b *builder) partial(r *reader) *Partial {
+	b.file.SHA256 = r.endFile()
+	p := &Partial{
+		signal: r.opt.ActFocus.Signal, advantages: b.advantages, actions: b.actions.total(), files: []*File{b.file},
+	}
+	for name, g := range b.groups {
+		if g.key = name; b.local {
+			g.key = fmt.Sprintf("file %x group %d", b.file.SHA256, r.groups[name])
+		}
+		p.groups = append(p.groups, g)
+	}
+	return p
 }
 
 // maxKey is the length of the longest group id that is its own key.
 const maxKey = 64
 
 // keyOf returns what stands for a group id in a partial: the id, or its hash if it is
-// long or no text.
+// long or no text. Groups that were made by counting have keys with the SHA256 of their file,
+// which are longer, so that they stay apart from those of all other files.
 func keyOf(id string) string {
 	if len(id) <= maxKey && utf8.ValidString(id) {
 		return id
@@ -298,19 +297,13 @@ func keyOf(id string) string {
 	return "sha256:" + hex.EncodeToString(sum[:]) // longer than maxKey
 }
 
-// localKey returns what begins the keys of groups that were made by counting the
-// trajectories of the file: they stay apart from those of all other files. It is longer than
-// any key of a group id.
-func (f *File) localKey() string { return "file " + hex.EncodeToString(f.SHA256[:]) + " group " }
-
 // A Merger makes one Partial of many, which it does not keep. Its zero value has none yet. It
 // is for one goroutine at a time.
 type Merger struct {
-	merged               *Partial // files and groups in any order, and groups in several parts
-	settled              int      // groups that were there when each was last in one part
-	first                string   // name of the first partial
-	advantages           string   // name of the first one with trajectories
-	tokens, trajectories int64
+	merged     *Partial          // without groups, and files in any order
+	groups     map[string]*group // with numbers in any order
+	first      string            // name of the first partial
+	advantages string            // name of the first one with trajectories
 }
 
 // Add adds the files of a partial. Different signals are an error, and so are rewards in some
@@ -318,7 +311,7 @@ type Merger struct {
 // there. After an error m is of no use.
 func (m *Merger) Add(p *Partial) error {
 	if m.merged == nil {
-		m.first, m.merged = p.name(), &Partial{signal: p.signal}
+		m.first, m.merged, m.groups = p.name(), &Partial{signal: p.signal}, map[string]*group{}
 	}
 	all := m.merged
 	if p.signal != all.signal {
@@ -333,40 +326,47 @@ func (m *Merger) Add(p *Partial) error {
 		}
 	}
 	all.actions.merge(&p.actions)
-	for _, f := range p.files {
-		m.tokens += f.Tokens
-		m.trajectories += f.Trajectories
-		if max(m.tokens, m.trajectories) > maxCount {
-			return fmt.Errorf("there are %d tokens of %d trajectories, want at most %d", m.tokens, m.trajectories, int64(maxCount))
-		}
-	}
 	all.files = append(all.files, p.files...)
-	all.groups = append(all.groups, p.groups...)
-	if len(all.groups) > 2*m.settled+1000 {
-		return m.settle()
+	for _, g := range p.groups {
+		if known := m.groups[g.key]; known != nil {
+			if err := known.merge(g); err != nil {
+				return err
+			}
+			continue
+		}
+		own := *g
+		own.rewards, own.spans = slices.Clip(g.rewards), slices.Clip(g.spans) // p keeps its numbers
+		m.groups[g.key] = &own
 	}
 	return nil
 }
 
-// settle sorts the groups, and puts those of one key together.
-func (m *Merger) settle() error {
-	groups := m.merged.groups
-	slices.SortFunc(groups, func(a, b packed) int { return strings.Compare(a.key(), b.key()) })
-	n := 0
-	for from := 0; from < len(groups); n++ {
-		end := from + 1
-		for end < len(groups) && groups[end].key() == groups[from].key() {
-			end++
+// merge adds the trajectories of a part of the group.
+func (g *group) merge(part *group) error {
+	known, knows := g.prompt != (promptSum{}), part.prompt != (promptSum{})
+	switch {
+	case known && knows && part.prompt != g.prompt:
+		a, b := g.file.Name, part.file.Name
+		if b < a { // the same error in any order
+			a, b = b, a
 		}
-		g, err := mergeGroup(groups[from:end])
-		if err != nil {
-			return err
-		}
-		groups[n], from = g, end
+		return fmt.Errorf("group %s has one prompt in %s and another in %s: number the groups of all files anew, or convert each file alone",
+			printable.Text(g.key), printable.Text(a), printable.Text(b))
+	case knows && !known || knows == known && bytes.Compare(part.file.SHA256[:], g.file.SHA256[:]) < 0:
+		g.file, g.prompt = part.file, part.prompt
 	}
-	clear(groups[n:])
-	m.merged.groups, m.settled = groups[:n], n
+	g.rewards = append(g.rewards, part.rewards...)
+	g.spans = append(g.spans, part.spans...)
 	return nil
+}
+
+// sort sorts the numbers. Those that are sorted can be another partial's, and stay unwritten.
+func (g *group) sort() {
+	for _, x := range [...][]float32{g.rewards, g.spans} {
+		if !slices.IsSorted(x) {
+			slices.Sort(x)
+		}
+	}
 }
 
 // Merged returns the statistics of all files. A file that is in two of the partials is an
@@ -376,42 +376,31 @@ func (m *Merger) Merged() (*Partial, error) {
 	if m.merged == nil {
 		return nil, errors.New("no partials to merge")
 	}
-	files := m.merged.files
-	slices.SortFunc(files, func(a, b *File) int { return bytes.Compare(a.SHA256[:], b.SHA256[:]) })
-	for i, f := range files[min(1, len(files)):] {
-		if before := files[i]; before.SHA256 == f.SHA256 {
+	all := m.merged
+	slices.SortFunc(all.files, compareFiles)
+	for i, f := range all.files[min(1, len(all.files)):] {
+		if before := all.files[i]; before.SHA256 == f.SHA256 {
 			return nil, sameFile(before.Name, f.Name)
 		}
 	}
-	return m.merged, m.settle()
+	all.groups = slices.SortedFunc(maps.Values(m.groups), compareGroups)
+	for _, g := range all.groups {
+		g.sort()
+	}
+	return all, nil
 }
 
-// mergeGroup returns the group that the parts make.
-func mergeGroup(parts []packed) (packed, error) {
-	if len(parts) == 1 {
-		return parts[0], nil
+// group returns the group of that key, or nil if p has none.
+func (p *Partial) group(key string) *group {
+	i, ok := slices.BinarySearchFunc(p.groups, &group{key: key}, compareGroups)
+	if !ok {
+		return nil
 	}
-	g := parts[0].unpack()
-	for _, part := range parts[1:] {
-		p := part.unpack()
-		g.rewards.merge(&p.rewards)
-		g.spans = append(g.spans, p.spans...)
-		known, knows := g.prompt != (promptSum{}), p.prompt != (promptSum{})
-		switch {
-		case known && knows && p.prompt != g.prompt:
-			a, b := g.file.Name, p.file.Name
-			if b < a { // the same error in any order
-				a, b = b, a
-			}
-			return packed{}, fmt.Errorf("group %s has one prompt in %s and another in %s: number the groups of all files anew, or convert each file alone",
-				printable.Text(g.key), printable.Text(a), printable.Text(b))
-		case knows && !known || knows == known && bytes.Compare(p.file.SHA256[:], g.file.SHA256[:]) < 0:
-			g.file, g.prompt = p.file, p.prompt
-		}
-	}
-	slices.Sort(g.spans)
-	return g.pack(), nil
+	return p.groups[i]
 }
+
+func compareFiles(a, b *File) int   { return bytes.Compare(a.SHA256[:], b.SHA256[:]) }
+func compareGroups(a, b *group) int { return strings.Compare(a.key, b.key) }
 
 // sameFile is the error about a file that is there twice.
 func sameFile(a, b string) error {
@@ -436,7 +425,7 @@ func (p *Partial) name() string {
 func (p *Partial) allSpans() []float32 {
 	p.once.Do(func() {
 		for _, g := range p.groups {
-			p.spans = append(p.spans, g.unpack().spans...)
+			p.spans = append(p.spans, g.spans...)
 		}
 		slices.Sort(p.spans)
 	})

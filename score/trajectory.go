@@ -3,13 +3,12 @@ package score
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash"
 	"math"
+	"slices"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -21,9 +20,9 @@ type reader struct {
 	need []string // names of arrays
 
 	// Of the file:
-	hash                 hash.Hash
-	tokens, trajectories int            // before the one that was read last
-	groups               map[string]int // their numbers, in the order in which they appear
+	hash   hash.Hash
+	number int            // of the trajectory that was read last, from 0
+	groups map[string]int // their numbers, in the order in which they appear
 
 	// Of the trajectory that was read last:
 	batch      reweight.Batch // with derived arrays
@@ -32,9 +31,9 @@ type reader struct {
 	means      []float32      // [spans] of the entropies
 	prompt     promptSum
 
-	text                          []byte // scratch
-	difference, acting, entropies []float32
-	starts                        []int32
+	text                                []byte // scratch
+	unused, computed, acting, entropies []float32
+	starts                              []int32
 }
 
 func newReader(opt Options) *reader {
@@ -45,11 +44,7 @@ func newReader(opt Options) *reader {
 	}
 }
 
-func (r *reader) beginFile() {
-	r.hash = sha256.New()
-	r.tokens, r.trajectories, r.groups = 0, 0, map[string]int{}
-	r.batch = reweight.Batch{}
-}
+func (r *reader) beginFile() { r.hash, r.number, r.groups = sha256.New(), -1, map[string]int{} }
 
 // endFile returns the identity of the file.
 func (r *reader) endFile() (sum [sha256.Size]byte) {
@@ -59,25 +54,17 @@ func (r *reader) endFile() (sum [sha256.Size]byte) {
 
 // read prepares the next trajectory of the file.
 func (r *reader) read(t *rollout.Trajectory) error {
-	r.tokens += r.batch.Tokens()
-	if r.batch.SeqOffsets != nil {
-		r.trajectories++
-	}
-	r.batch = t.Batch
-	if err := r.prepare(); err != nil {
+	r.number++
+	if err := r.prepare(t); err != nil {
 		return r.at(t, err)
 	}
 	r.identify(t)
 	return nil
 }
 
-// prepareAgain prepares a trajectory that was read before.
-func (r *reader) prepareAgain(t *rollout.Trajectory) error {
+// prepare prepares a trajectory, for the first time or again.
+func (r *reader) prepare(t *rollout.Trajectory) error {
 	r.batch = t.Batch
-	return r.at(t, r.prepare())
-}
-
-func (r *reader) prepare() error {
 	b := &r.batch
 	r.advantages, r.prompt = unknown, promptSum{}
 	r.signal, r.means = nil, r.means[:0]
@@ -110,6 +97,19 @@ func (r *reader) prepare() error {
 	if err := rollout.Derive(&r.ws, b, r.need...); err != nil {
 		return err
 	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	r.setSignal()
+	r.setPrompt()
+	r.setMeans()
+	return nil
+}
+
+// check returns the error of the schemes about the trajectory: about a value that is not finite,
+// or a span without a response.
+func (r *reader) check() error {
+	b := &r.batch
 	if r.advantages == givenAdvantages {
 		for t, role := range b.Role {
 			if role != reweight.RoleMasked && !finite(b.Advantages[t]) {
@@ -117,32 +117,27 @@ func (r *reader) prepare() error {
 			}
 		}
 	}
-	r.setSignal()
-	r.setPrompt()
-	return r.setMeans()
+	r.unused = resize(r.unused, b.Tokens())
+	return r.opt.try(&r.ws, r.unused, b)
 }
 
 // setSignal sets the signal of all tokens as reweight.Workspace.ActFocus does.
 func (r *reader) setSignal() {
 	b := &r.batch
-	switch r.opt.ActFocus.Signal {
+	r.computed = resize(r.computed, b.Tokens())
+	switch r.signal = r.computed; r.opt.ActFocus.Signal {
 	case reweight.SignalEnergy:
 		r.signal = b.RefEnergy
-		return
 	case reweight.SignalRefEntropy:
 		r.signal = b.RefEntropy
-		return
-	}
-	r.difference = resize(r.difference, b.Tokens())
-	r.signal = r.difference
-	if r.opt.ActFocus.Signal == reweight.SignalSurprisal {
+	case reweight.SignalSurprisal:
 		for t, l := range b.OldLogprobs {
 			r.signal[t] = -l
 		}
-		return
-	}
-	for t, l := range b.OldLogprobs {
-		r.signal[t] = l - b.RefLogprobs[t]
+	case reweight.SignalLogRatio:
+		for t, l := range b.OldLogprobs {
+			r.signal[t] = l - b.RefLogprobs[t]
+		}
 	}
 }
 
@@ -155,28 +150,6 @@ func (r *reader) actions() []float32 {
 		}
 	}
 	return r.acting
-}
-
-// signalNotFinite is the error about a signal that is not finite at an action token.
-func (r *reader) signalNotFinite() error {
-	b := &r.batch
-	for t, role := range b.Role {
-		if role != reweight.RoleAction || finite(r.signal[t]) {
-			continue
-		}
-		for _, a := range b.Arrays() {
-			for _, name := range r.opt.ActFocus.Signal.Arrays() {
-				if a.Name != name {
-					continue
-				}
-				if v := (*a.Data.(*[]float32))[t]; !finite(v) {
-					return badArray(a.Field, t, "is %v at an action token, want a finite number", v)
-				}
-			}
-		}
-		return badArray("OldLogprobs", t, "is %v, too far from the reference's log-probability for float32 to hold the difference", b.OldLogprobs[t])
-	}
-	return nil
 }
 
 // setPrompt sets the digest of the tokens before the first response, if the trajectory
@@ -199,32 +172,19 @@ func (r *reader) setPrompt() {
 	}
 }
 
-// largestMean bounds entropies, as AEM does.
-const largestMean = 1e30
-
-// setMeans sets the mean entropies of the spans. What is an error is one of AEM too.
-func (r *reader) setMeans() error {
+// setMeans sets the mean entropies of the spans.
+func (r *reader) setMeans() {
 	b := &r.batch
-	spans := int32(0)
-	for _, s := range b.SpanIDs {
-		spans = max(spans, s+1)
-	}
+	spans := slices.Max(b.SpanIDs) + 1
 	r.starts = resize(r.starts, int(spans)+2)
 	clear(r.starts)
 	next := r.starts[1:] // the values of span s will begin at next[s]
 	for t, s := range b.SpanIDs {
-		if s < 0 || b.Role[t] == reweight.RoleMasked {
-			continue
+		if s >= 0 && b.Role[t] != reweight.RoleMasked {
+			next[s+1]++
 		}
-		if h := b.Entropy[t]; !(math.Abs(float64(h)) <= largestMean) {
-			return badArray("Entropy", t, "is %v in a response, want a finite number of at most %v", h, largestMean)
-		}
-		next[s+1]++
 	}
 	for s := range spans {
-		if next[s+1] == 0 {
-			return badArray("SpanIDs", -1, "has no response token in span %d of the trajectory, want at least one in each", s)
-		}
 		next[s+1] += next[s]
 	}
 	r.entropies = resize(r.entropies, int(next[spans]))
@@ -236,15 +196,10 @@ func (r *reader) setMeans() error {
 	}
 	// Now next[s] is where span s ends, and starts[s] where it begins.
 	r.means = resize(r.means, int(spans))
-	if err := r.ws.SpanMeans(r.means, r.entropies, r.starts[:spans+1]); err != nil {
-		return err
-	}
+	mustCall(r.ws.SpanMeans(r.means, r.entropies, r.starts[:spans+1]))
 	for s, m := range r.means {
-		if m == 0 {
-			r.means[s] = 0 // no negative zero, so that sorting has one result
-		}
+		r.means[s] = plus(m)
 	}
-	return nil
 }
 
 // identify adds the trajectory to the identity of its file: what scores are made of, and
@@ -297,28 +252,18 @@ func (r *reader) identify(t *rollout.Trajectory) {
 }
 
 // at returns an error about the trajectory that was read last, with its place before it.
-// In a file without lines, an element is counted from the begin of the file.
 func (r *reader) at(t *rollout.Trajectory, err error) error {
 	if err == nil {
 		return nil
 	}
-	var input *reweight.InputError
-	if t.Line == 0 && errors.As(err, &input) && input.Index >= 0 {
-		for _, a := range t.Arrays() {
-			if a.Field == input.Arg && a.Per == reweight.PerToken {
-				return fmt.Errorf("%s: %w", printable.Text(t.File), rollout.InFile(&reweight.InputError{Arg: input.Arg, Index: input.Index + r.tokens, Problem: input.Problem}))
-			}
-		}
-	}
-	return fmt.Errorf("%s: %w", rollout.Place(t.File, t.Line, r.trajectories), rollout.InFile(err))
+	return fmt.Errorf("%s: %w", rollout.Place(t.File, t.Line, r.number), rollout.InFile(err))
 }
 
 func badArray(field string, index int, problem string, values ...any) error {
 	return &reweight.InputError{Arg: field, Index: index, Problem: fmt.Sprintf(problem, values...)}
 }
 
-func finite(x float32) bool    { return x-x == 0 }
-func notFinite(x float32) bool { return !finite(x) }
+func finite(x float32) bool { return x-x == 0 }
 
 // resize returns s with length n, its contents unspecified.
 func resize[E any](s []E, n int) []E {

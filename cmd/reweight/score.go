@@ -24,8 +24,8 @@ const scoreUsage = `Usage:
 Scores many files of rollouts as one batch, in pieces that machines can share: the
 statistics of each file are made where it is, merged in any order and grouping, and
 with those of all files each file is scored on its own. The bits of the scores depend
-on none of that. Statistics are JSON, printed or written to OUT. The scores of a file
-are weights and advantages, one of each a token, in a safetensors file.
+on none of that. Statistics are lines of JSON, printed or written to OUT. The scores of a
+file are weights and advantages, one of each a token, in a safetensors file.
 
 reweight FILE... -o DIRECTORY/ does all of it on one machine.
 `
@@ -43,9 +43,9 @@ for all files.
 
 const mergeUsage = `Usage: reweight score merge PARTIAL... [-o OUT]
 
-Prints the statistics of all files of the PARTIALs, which reweight score partial or bench
-score merge has made, or writes them to OUT. A directory stands for the files in it. A
-file that is in two of them is an error.
+Prints the statistics of all files of the PARTIALs, which reweight score partial or
+reweight score merge has made, or writes them to OUT. A directory stands for the files in
+it. A file that is in two of them is an error.
 
 `
 

@@ -200,7 +200,8 @@ def _rows_partial(table: Any, **options: Any) -> Dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
             _write_rows(table, folder)
             found = run(options["program"], ["score", "partial"], "dataset", *options["flags"], _ROWS, folder=folder)
-        trajectories = sum(file["trajectories"] for file in json.loads(found).get("files", []))
+        head, *lines = map(json.loads, found.splitlines())
+        trajectories = sum(file["trajectories"] for file in lines[: head["files"]])
         if trajectories != len(table):
             raise FileError("dataset", f"{len(table)} rows are {trajectories} trajectories, want one in each row")
         return found
