@@ -121,7 +121,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	if flags.Given("kl") && !flags.Given("kl-coef") {
 		return errors.New("-kl means nothing without -kl-coef")
 	}
-	if isDirectory(*output) {
+	if *output != "" && (isDirectory(*output) || filepath.Ext(*output) == "") {
 		for _, name := range [...]string{"clip-low", "clip-high", "dual-clip", "aggregation", "norm-length", "kl-coef", "scheme", "delta", "dro-beta", "trajectory", "html"} {
 			if flags.Given(name) {
 				return fmt.Errorf("-%s means nothing where -o is a directory: no loss is computed", name)

@@ -173,7 +173,7 @@ func TestWrongUse(t *testing.T) {
 		{"show -html - " + good, "reweight show: -html: - is standard output, which is not supported"},
 		{"score partial -signal surprisal -o - " + good, "reweight score partial: -o: - is standard output, which is not supported"},
 		{"-o " + dir + "/scores -", "reweight: standard input cannot be scored with -o DIRECTORY, which reads its inputs twice"},
-		{"-o " + filepath.Dir(good) + "/ " + good, "-o: " + filepath.Dir(good) + "/ is the directory of " + good + ", an input"},
+		{"-o " + filepath.Dir(good) + "/ " + good, "-o: " + filepath.Dir(good) + "/ is the input " + good + " or its directory"},
 		{"convert /nowhere/a " + dir + "/x.safetensors", "reweight convert: /nowhere/a: "},
 		{"convert " + noise + " " + dir + "/x.safetensors", noise + ": "},
 		{"convert " + good + " " + good + " " + dir + "/x.safetensors", good + ": named twice"},

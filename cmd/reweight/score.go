@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/printable"
@@ -193,12 +192,10 @@ func applyCommand(args []string, out io.Writer, p *cli.Progress) error {
 		return errors.New("no -merged given, which reweight score merge makes")
 	case *output == "":
 		return errors.New("no -o given")
-	}
-	if len(names) == 0 {
+	case len(names) == 0:
 		return errors.New("no FILE given")
 	}
-	info, err := os.Stat(*output)
-	into := err == nil && info.IsDir() || strings.HasSuffix(*output, "/")
+	into := isDirectory(*output)
 	if into {
 		err = checkApart(*output, names)
 	} else {
@@ -228,22 +225,16 @@ func checkScore(flags cli.Flags, inputs []string, output string) error {
 	if err := flags.NotEmpty("o"); err != nil || output == "" {
 		return err
 	}
-	for _, input := range inputs {
-		if err := checkOutput(output, input); err != nil {
-			return fmt.Errorf("-o: %w", err)
-		}
+	if err := checkOutput(output, inputs...); err != nil {
+		return fmt.Errorf("-o: %w", err)
 	}
 	return nil
 }
 
-// isDirectory reports whether an output is a directory: it is one already, or ends like
-// one, or its name has no extension.
+// isDirectory reports whether an output is a directory: it is one already, or ends like one.
 func isDirectory(output string) bool {
-	if output == "" {
-		return false
-	}
 	info, err := os.Stat(output)
-	return err == nil && info.IsDir() || os.IsPathSeparator(output[len(output)-1]) || filepath.Ext(output) == ""
+	return err == nil && info.IsDir() || output != "" && os.IsPathSeparator(output[len(output)-1])
 }
 
 // scoreDirectory scores files as one batch into a directory, and prints a summary.
@@ -263,21 +254,21 @@ func scoreDirectory(opt scorefiles.Options, dir string, names []string, asJSON b
 	return s.Write(out)
 }
 
-// checkApart returns an error if standard input is scored into a directory, or the
-// directory has a file that is: with the scores in it, it would be no directory of
-// rollouts any more.
+// checkApart returns an error if standard input is scored into a directory, or the directory
+// is or has an input: with the scores in it, it would be no directory of rollouts any more.
 func checkApart(dir string, names []string) error {
 	into, dirErr := os.Stat(dir)
 	for _, name := range names {
 		if name == "-" {
 			return errors.New("standard input cannot be scored with -o DIRECTORY, which reads its inputs twice: give the name of a file")
 		}
-		info, err := os.Stat(name)
-		if err != nil || info.IsDir() || dirErr != nil {
-			continue
+		at := name
+		if info, err := os.Stat(name); err == nil && !info.IsDir() {
+			at = filepath.Dir(name)
 		}
-		if in, err := os.Stat(filepath.Dir(name)); err == nil && os.SameFile(into, in) {
-			return fmt.Errorf("-o: %s is the directory of %s, an input: scores need a directory of their own", printable.Text(dir), printable.Text(name))
+		if in, err := os.Stat(at); err == nil && dirErr == nil && os.SameFile(into, in) {
+			return fmt.Errorf("-o: %s is the input %s or its directory: scores need a directory of their own",
+				printable.Text(dir), printable.Text(name))
 		}
 	}
 	return nil

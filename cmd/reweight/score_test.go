@@ -322,7 +322,7 @@ func TestDirectoryRefuses(t *testing.T) {
 		return in(name)
 	}
 	all := func(dir string, args ...string) []string { return append([]string{"-o", dir}, args...) }
-	refused(t, "is an input: scores need a directory of their own", all(filepath.Dir(shards[0]), filepath.Dir(shards[0]))...)
+	refused(t, "or its directory: scores need a directory of their own", all(filepath.Dir(shards[0]), filepath.Dir(shards[0]))...)
 	refused(t, "would both be "+in("out/shard-000.safetensors.safetensors"), all(in("out"), shards[0], place("a/shard-000.safetensors"))...)
 	long := place("b/" + strings.Repeat("l", 244))
 	refused(t, "-o: "+in("d/"+filepath.Base(long)+".safetensors")+": file name too long", all(in("d"), long)...)

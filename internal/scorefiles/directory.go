@@ -1,15 +1,15 @@
 package scorefiles
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/bench"
@@ -45,33 +45,46 @@ type Estimate struct {
 
 // Directory scores files as one batch: it writes the scores of each to a file in the
 // directory dir, which has the file's name and the extension .safetensors, and replaces
-// scores of that name. Another file of that name is an error. names are files, and directories that stand for the files in them.
-// Several files are read at a time.
+// scores of that name. Another file of that name is an error. names are files, and directories
+// that stand for the files in them. Several files are read at a time.
 func Directory(opt Options, dir string, p *cli.Progress, names ...string) (*Summary, error) {
-	d := &directory{opt: opt, dir: dir, p: p, warnings: map[string]bool{}}
-	if err := d.prepare(names); err != nil {
-		return nil, err
-	}
-	merged, err := d.read()
+	files, warnings, err := prepare(dir, names)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.score(merged); err != nil {
+	merged, more, err := statistics(opt, p, files)
+	if err != nil {
 		return nil, err
 	}
-	return d.summary(merged), nil
+	if err := applyAll(opt, dir, merged, p, files); err != nil {
+		return nil, err
+	}
+	t := merged.Totals()
+	s := &Summary{
+		Directory: dir, Files: len(files), Trajectories: t.Trajectories, Tokens: t.Tokens, Groups: t.Groups, Spans: t.Spans,
+		Actions: t.Actions, Signal: opt.Score.ActFocus.Signal.String(), Mean: bench.Number(t.Mean), Deviation: bench.Number(t.Deviation),
+		Estimates: []Estimate{}, Warnings: append([]string{}, slices.Concat(warnings, more)...), // [] and not null
+	}
+	for f := range merged.Files() {
+		if f.Entropy != nil {
+			s.Estimates = append(s.Estimates, Estimate{f.Name, found.NewOrigin(*f.Entropy)})
+		}
+	}
+	slices.Sort(s.Warnings)
+	s.Warnings = slices.Compact(s.Warnings)
+	return s, nil
 }
 
 // ApplyAll writes the scores of files of the batch as Directory does.
 func ApplyAll(opt Options, dir string, merged *score.Partial, p *cli.Progress, names ...string) error {
-	d := &directory{opt: opt, dir: dir, p: p, warnings: map[string]bool{}}
-	if err := d.prepare(names); err != nil {
+	files, _, err := prepare(dir, names)
+	if err == nil {
+		err = opt.checkWidth(merged)
+	}
+	if err != nil {
 		return err
 	}
-	if err := opt.checkWidth(merged); err != nil {
-		return err
-	}
-	return d.score(merged)
+	return applyAll(opt, dir, merged, p, files)
 }
 
 // Partial returns the statistics of files, of which it reads several at a time. names are as
@@ -81,123 +94,77 @@ func Partial(opt Options, p *cli.Progress, names ...string) (*score.Partial, err
 	if err != nil {
 		return nil, err
 	}
-	d := &directory{opt: opt, p: p, warnings: map[string]bool{}}
-	for _, name := range files {
-		in := input{name: name}
-		if info, err := os.Stat(name); err == nil { // standard input has none
-			in.size = info.Size()
-		}
-		d.inputs = append(d.inputs, in)
-	}
-	return d.read()
+	merged, _, err := statistics(opt, p, files)
+	return merged, err
 }
 
-// A directory is a call of one of these functions.
-type directory struct {
-	opt    Options
-	dir    string
-	inputs []input
-	p      *cli.Progress
-
-	mu       sync.Mutex
-	warnings map[string]bool
-}
-
-// An input is a file that is scored.
-type input struct {
-	name string
-	size int64
-}
-
-// output returns the name of the file that the scores are written to.
-func (d *directory) output(in input) string {
-	return filepath.Join(d.dir, filepath.Base(in.name)+".safetensors")
-}
-
-// read returns the statistics of all inputs.
-func (d *directory) read() (*score.Partial, error) {
+// statistics returns the statistics of files, and the warnings about them.
+func statistics(opt Options, p *cli.Progress, files []string) (_ *score.Partial, warnings []string, err error) {
+	var mu sync.Mutex
 	var m score.Merger
-	err := d.each("reading", func(in input) error {
-		p, report, err := partial(d.opt, in.name)
+	err = each(p, "reading", files, func(name string) error {
+		one, report, err := partial(opt, name)
 		if err != nil {
 			return err
 		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.warn(report.Warnings)
-		return m.Add(p)
+		mu.Lock()
+		defer mu.Unlock()
+		warnings = append(warnings, report.Warnings...)
+		return m.Add(one)
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return m.Merged()
+	merged, err := m.Merged()
+	return merged, warnings, err
 }
 
-// score writes the scores of all inputs.
-func (d *directory) score(merged *score.Partial) error {
-	return d.each("scoring", func(in input) error { return apply(d.opt, in.name, d.output(in), merged) })
-}
+// output returns the name of the file in the directory that the scores of a file are written to.
+func output(dir, file string) string { return filepath.Join(dir, filepath.Base(file)+".safetensors") }
 
-func (d *directory) warn(warnings []string) {
-	for _, w := range warnings {
-		d.warnings[w] = true
-	}
+func applyAll(opt Options, dir string, merged *score.Partial, p *cli.Progress, files []string) error {
+	return each(p, "scoring", files, func(name string) error { return apply(opt, name, output(dir, name), merged) })
 }
 
 // prepare finds the files of these names, makes the directory and checks all that can be
 // checked before the work.
-func (d *directory) prepare(names []string) error {
-	files, warnings, err := rollout.Files(names...)
+func prepare(dir string, names []string) (files, warnings []string, err error) {
+	files, warnings, err = rollout.Files(names...)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	d.warn(warnings)
-	if err := os.MkdirAll(d.dir, 0o777); err != nil {
-		return fmt.Errorf("-o: %s: %w", printable.Text(d.dir), atomicfile.Cause(err))
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, nil, fmt.Errorf("-o: %s: %w", printable.Text(dir), atomicfile.Cause(err))
 	}
-	dir, err := os.Stat(d.dir)
-	if err != nil {
-		return fmt.Errorf("-o: %s: %w", printable.Text(d.dir), atomicfile.Cause(err))
-	}
-	for _, name := range names { // scores would be inputs of the next run
-		if in, err := os.Stat(name); err == nil && os.SameFile(dir, in) {
-			return fmt.Errorf("-o: %s is an input: scores need a directory of their own", printable.Text(d.dir))
-		}
-	}
-	err = eachIn(d.dir, func(name string) error {
+	err = eachIn(dir, func(name string) error {
 		if atomicfile.IsTemporary(name) {
-			d.warn([]string{printable.Text(name) + " is incomplete: its run was killed, or still writes it."})
+			warnings = append(warnings, printable.Text(name)+" is incomplete: its run was killed, or still writes it.")
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("-o: %w", err)
+		return nil, nil, fmt.Errorf("-o: %w", err)
 	}
-	outputs := map[string]string{}
+	of := map[string]string{} // the files, by their outputs
 	for _, name := range files {
-		in := input{name: name}
 		info, err := os.Stat(name)
 		if err == nil {
 			err = atomicfile.CheckRegular(info)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w: it is read twice, so it has to be a file", printable.Text(name), atomicfile.Cause(err))
+			return nil, nil, fmt.Errorf("%s: %w: it is read twice, so it has to be a file", printable.Text(name), atomicfile.Cause(err))
 		}
-		in.size = info.Size()
-		output := d.output(in)
-		if other, taken := outputs[output]; taken {
-			return fmt.Errorf("-o: the scores of %s and of %s would both be %s", printable.Text(other), printable.Text(name), printable.Text(output))
+		path := output(dir, name)
+		if other, taken := of[path]; taken {
+			return nil, nil, fmt.Errorf("-o: the scores of %s and of %s would both be %s",
+				printable.Text(other), printable.Text(name), printable.Text(path))
 		}
-		outputs[output] = name
-		if err := atomicfile.Check(output); err != nil {
-			return fmt.Errorf("-o: %w", err)
+		of[path] = name
+		if err := cmp.Or(atomicfile.Check(path), checkScores(path)); err != nil {
+			return nil, nil, fmt.Errorf("-o: %w", err)
 		}
-		if err := checkScores(output); err != nil {
-			return fmt.Errorf("-o: %s: %w", printable.Text(output), err)
-		}
-		d.inputs = append(d.inputs, in)
 	}
-	return nil
+	return files, warnings, nil
 }
 
 // checkScores returns an error if a file has the name and is not one of scores: nobody named
@@ -215,67 +182,37 @@ func checkScores(name string) error {
 	}
 	slices.Sort(tensors)
 	if !slices.Equal(tensors, []string{"advantages", "seq_offsets", "weights"}) {
-		return errors.New("is there and has no scores: it would be lost")
+		return fmt.Errorf("%s: is there and has no scores: it would be lost", printable.Text(name))
 	}
 	return nil
 }
 
-// each calls do with each input, in several goroutines, and returns the error
-// of the first input that has one. After an error no more calls begin.
-func (d *directory) each(what string, do func(in input) error) error {
-	total := int64(0)
-	for _, in := range d.inputs {
-		total += in.size
-	}
-	unit := total/1000 + 1 // of progress, in bytes
-	d.p.Expect(int(total / unit))
-	var mu sync.Mutex
+// each calls do with each file, several at a time, and returns the error of the first file that
+// has one. After an error no more calls begin.
+func each(p *cli.Progress, what string, files []string, do func(name string) error) error {
+	p.Expect(len(files))
+	errs := make([]error, len(files))
+	var failed atomic.Bool
+	var done atomic.Int64
 	var wg sync.WaitGroup
-	var first error // of the first input that has one
-	next, done, read, failed := 0, 0, int64(0), len(d.inputs)
-	work := func() {
-		for {
-			mu.Lock()
-			i := next
-			if i == len(d.inputs) || failed < i {
-				mu.Unlock()
-				return
-			}
-			next++
-			d.p.Done = int(read / unit)
-			d.p.NextOf(0, "%s, %d of %d files done", what, done, len(d.inputs))
-			mu.Unlock()
-			err := do(d.inputs[i])
-			mu.Lock()
-			if err != nil && i < failed {
-				first, failed = err, i
-			}
-			done++
-			read += d.inputs[i].size
-			mu.Unlock()
+	room := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, name := range files {
+		room <- struct{}{}
+		if failed.Load() {
+			break
 		}
-	}
-	for range min(len(d.inputs), runtime.GOMAXPROCS(0)) {
-		wg.Go(work)
+		p.Done = int(done.Load())
+		p.NextOf(0, "%s, %d of %d files done", what, p.Done, len(files))
+		wg.Go(func() {
+			if errs[i] = do(name); errs[i] != nil {
+				failed.Store(true)
+			}
+			done.Add(1)
+			<-room
+		})
 	}
 	wg.Wait()
-	return first
-}
-
-func (d *directory) summary(merged *score.Partial) *Summary {
-	t := merged.Totals()
-	s := &Summary{
-		Directory: d.dir, Files: len(d.inputs), Trajectories: t.Trajectories, Tokens: t.Tokens, Groups: t.Groups, Spans: t.Spans,
-		Actions: t.Actions, Signal: d.opt.Score.ActFocus.Signal.String(), Mean: bench.Number(t.Mean), Deviation: bench.Number(t.Deviation),
-		Estimates: []Estimate{}, Warnings: []string{},
-	}
-	for f := range merged.Files() {
-		if f.Entropy != nil {
-			s.Estimates = append(s.Estimates, Estimate{f.Name, found.NewOrigin(*f.Entropy)})
-		}
-	}
-	s.Warnings = append(s.Warnings, slices.Sorted(maps.Keys(d.warnings))...)
-	return s
+	return cmp.Or(errs...)
 }
 
 // Write prints the summary for people.

@@ -82,56 +82,36 @@ func Merge(leftOut func(name string), names ...string) (*score.Partial, error) {
 	return m.Merged()
 }
 
-// eachIn calls do with the files in a directory, in any order, but for hidden ones that are no
-// temporary files.
+// eachIn calls do with the files in a directory, but for hidden ones that are no temporary
+// files.
 func eachIn(dir string, do func(name string) error) error {
-	d, err := os.Open(dir)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("%s: %w", printable.Text(dir), atomicfile.Cause(err))
 	}
-	defer d.Close()
-	for {
-		names, err := d.Readdirnames(1000) // all of them take as much memory as half of their statistics
-		for _, name := range names {
-			if path := filepath.Join(dir, name); !strings.HasPrefix(name, ".") || atomicfile.IsTemporary(path) {
-				if err := do(path); err != nil {
-					return err
-				}
-			}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if strings.HasPrefix(e.Name(), ".") && !atomicfile.IsTemporary(path) {
+			continue
 		}
-		switch {
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return fmt.Errorf("%s: %w", printable.Text(dir), atomicfile.Cause(err))
+		if err := do(path); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// ReadPartial reads a file of statistics. Errors begin with its name.
-func ReadPartial(name string) (*score.Partial, error) {
-	p, err := readPartial(name)
+// ReadPartial reads a file of statistics, or a pipe. Errors begin with its name.
+func ReadPartial(name string) (p *score.Partial, err error) {
+	file, err := os.Open(name)
+	if err == nil {
+		defer file.Close()
+		p, err = score.Decode(file)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", printable.Text(name), err)
+		return nil, fmt.Errorf("%s: %w", printable.Text(name), atomicfile.Cause(err))
 	}
 	return p, nil
-}
-
-func readPartial(name string) (*score.Partial, error) {
-	info, err := os.Stat(name) // before the file is opened, which waits for the other end of a pipe
-	if err != nil {
-		return nil, atomicfile.Cause(err)
-	}
-	if err := atomicfile.CheckRegular(info); err != nil {
-		return nil, err
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, atomicfile.Cause(err)
-	}
-	defer file.Close()
-	p, err := score.Decode(file)
-	return p, atomicfile.Cause(err)
 }
 
 // WritePartial writes statistics to the file of that path, or if it is empty, to out.
