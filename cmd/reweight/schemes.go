@@ -146,13 +146,7 @@ func (c comparison) do(opt scorefiles.Options, names []string, asJSON bool, out 
 		}
 	}
 	if c.html != "" {
-		page := show.Sides{
-			Title: "Schemes on " + printable.Text(strings.Join(names, ", ")), Header: compare.Header, Rows: r.Rows(), Notes: append(r.Notes(), r.Warnings...),
-			Rollout: r.Rollout.Title, Texts: r.Rollout.Texts, Role: r.Rollout.Role, Spans: r.Rollout.Spans,
-		}
-		for _, s := range r.Rollout.Credit {
-			page.Sides = append(page.Sides, show.Side(s))
-		}
+		page := show.Sides{Title: "Schemes on " + printable.Text(strings.Join(names, ", ")), Comparison: r}
 		if err := atomicfile.Write(c.html, page.WriteHTML); err != nil {
 			return fmt.Errorf("-html: %w", err)
 		}

@@ -42,10 +42,30 @@ type View struct {
 }
 
 type turnView struct {
+	saidView
+	Figures [][2]string
+	Answer  []tokenView
+}
+
+// A saidView is what the environment said in a turn of that name.
+type saidView struct {
 	Name               string
-	Figures            [][2]string
-	Begin, Middle, End []tokenView // what the environment said
-	Answer             []tokenView
+	Begin, Middle, End []tokenView
+}
+
+// said returns what the environment said in turn n. view is that of a token of that number.
+func (t Turn) said(n int, view func(int) tokenView) saidView {
+	from, to := t.LeftOut()
+	return saidView{
+		fmt.Sprintf("Turn %d", n+1), views(t.Start, from, view), views(from, to, view), views(to, t.Agent, view),
+	}
+}
+
+func views[V any](from, to int, view func(int) V) (all []V) {
+	for i := from; i < to; i++ {
+		all = append(all, view(i))
+	}
+	return all
 }
 
 type tokenView struct {
@@ -104,21 +124,10 @@ func (p Page) Views() []View {
 		for _, c := range v.columns {
 			v.Columns = append(v.Columns, c.name)
 		}
-		views := func(from, to int) []tokenView {
-			var tokens []tokenView
-			for i, t := range r.Tokens[from:to] {
-				tokens = append(tokens, v.tokenView(from+i, t))
-			}
-			return tokens
-		}
+		view := func(i int) tokenView { return v.tokenView(i, r.Tokens[i]) }
 		for n, turn := range r.Turns {
-			begin, middle, _ := r.Said(turn)
-			a := turn.Start + len(begin)
-			b := a + len(middle)
-			v.Turns = append(v.Turns, turnView{
-				fmt.Sprintf("Turn %d", n+1), p.Figures(r, turn),
-				views(turn.Start, a), views(a, b), views(b, turn.Agent), views(turn.Agent, turn.End),
-			})
+			answer := views(turn.Agent, turn.End, view)
+			v.Turns = append(v.Turns, turnView{turn.said(n, view), p.Figures(r, turn), answer})
 		}
 		all = append(all, v)
 	}

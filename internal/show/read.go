@@ -1,11 +1,11 @@
 package show
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -75,15 +75,6 @@ const maxTokens = 1 << 26
 // 300 bytes for each.
 const maxShown = 1 << 20
 
-// A place is where a trajectory is.
-type place struct {
-	file   string
-	line   int // from 1, or 0
-	number int // of the trajectory in the file
-}
-
-func (p place) String() string { return rollout.Place(p.file, p.line, p.number) }
-
 // A chosen trajectory of a source.
 type chosen struct {
 	number int // in the source
@@ -98,39 +89,35 @@ var ErrNoTokens = errors.New("there are no tokens")
 // others, and returns a page with the chosen ones.
 func Read(src Source, opt Options) (Page, error) {
 	var p Page
-	b, places, begins, all, err := gather(src, opt)
+	g, err := gather(src, opt)
 	if err != nil {
 		return p, err
 	}
-	n, most := b.Trajectories(), opt.Chosen.most()
+	b := &g.batch
 	if b.Tokens() == 0 {
 		return p, ErrNoTokens
 	}
-	if most >= n {
-		return p, fmt.Errorf("-trajectory has %d, want 0 to %d", most, n-1)
+	if most := opt.Chosen.most(); most >= b.Trajectories() {
+		return p, fmt.Errorf("-trajectory has %d, want 0 to %d", most, b.Trajectories()-1)
 	}
 	c, err := NewCredit(b, opt.Signal)
 	if err != nil {
-		return p, located(err, b, places)
+		return p, g.located(err)
 	}
-	files := map[string]Vocabulary{}
-	named := true // all tokens have texts
 	report := src.Report()
-	for _, one := range all {
+	words := opt.Vocabulary
+	if words == nil {
+		words = ListedVocabulary(report.Vocabulary)
+	}
+	named := true // all tokens have texts
+	for _, one := range g.chosen {
 		from, to := b.SeqOffsets[one.number], b.SeqOffsets[one.number+1]
-		words := opt.Vocabulary
-		if one.Texts == nil && words == nil {
-			if _, ok := files[one.File]; !ok {
-				files[one.File] = fileVocabulary(one.File)
-			}
-			words = files[one.File]
-		}
 		named = named && (one.Texts != nil || words != nil && one.ids != nil)
 		r := NewTrajectory(b, c, from, to, texts(one, words, int(to-from)))
-		r.Title = title(one, b, report, len(r.Turns))
+		r.Title = title(one, b, report)
 		p.Trajectories = append(p.Trajectories, r)
 	}
-	p.Summary = summary(b, c, begins)
+	p.Summary = summary(b, c, g.begins)
 	p.Notes = c.Notes
 	if !named {
 		p.Notes = append(p.Notes, "Tokens without a text are shown as #ID: -vocab-file names a file that has the texts.")
@@ -146,66 +133,73 @@ func Read(src Source, opt Options) (Page, error) {
 	return p, nil
 }
 
-// located returns an error about the batch as one about the trajectory at fault.
-func located(err error, b *reweight.Batch, places []place) error {
-	var input *reweight.InputError
-	if !errors.As(err, &input) || input.Index < 0 {
-		return fmt.Errorf("%s: %w", printable.Text(places[0].file), rollout.InFile(err))
-	}
-	for _, a := range b.Arrays() {
-		if a.Field != input.Arg {
-			continue
-		}
-		s, first := input.Index, input.Index
-		if a.Per == reweight.PerToken {
-			s = sort.Search(len(places), func(s int) bool { return b.SeqOffsets[s+1] > int64(input.Index) })
-			first = int(b.SeqOffsets[s])
-		}
-		one := *input
-		one.Index -= first
-		return fmt.Errorf("%v: %w", places[s], rollout.InFile(&one))
-	}
-	return err
+// gathered is what the figures need of all trajectories. The arrays are copies.
+type gathered struct {
+	file   string // the first
+	batch  reweight.Batch
+	places []string    // where each trajectory is
+	begins []beginning // how each begins
+	chosen []chosen
 }
 
-// gather packs the arrays that the figures need of all trajectories, which are at the
-// places that it returns, and returns how each begins and the chosen ones. The arrays are
-// copies.
-func gather(src Source, opt Options) (*reweight.Batch, []place, []beginning, []chosen, error) {
-	b := &reweight.Batch{SeqOffsets: []int64{0}}
-	var places []place
-	var begins []beginning
-	var all []chosen
+// located returns an error about the batch as one about the trajectory at fault.
+func (g *gathered) located(err error) error {
+	at := printable.Text(g.file)
+	var input *reweight.InputError
+	if errors.As(err, &input) && input.Index >= 0 {
+		for _, a := range g.batch.Arrays() {
+			if a.Field != input.Arg {
+				continue
+			}
+			one := *input
+			s, begin := input.Index, input.Index
+			if a.Per == reweight.PerToken {
+				after, _ := slices.BinarySearch(g.batch.SeqOffsets, int64(input.Index)+1)
+				s, begin = after-1, int(g.batch.SeqOffsets[after-1])
+			}
+			one.Index -= begin
+			at, err = g.places[s], &one
+		}
+	}
+	return fmt.Errorf("%s: %w", at, rollout.InFile(err))
+}
+
+// gather reads all trajectories.
+func gather(src Source, opt Options) (*gathered, error) {
+	g := &gathered{batch: reweight.Batch{SeqOffsets: []int64{0}}}
+	b := &g.batch
 	shown := 0
 	spans := int32(0)
 	ws := reweight.Workspace{Workers: 1} // as Guard asks
 	need := append([]string{"entropy", "old_logprobs"}, opt.Signal.Arrays()...)
+	file, inFile := "", -1 // of the trajectory, and its number there
 	for number := 0; ; number++ {
 		r, err := src.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return g, nil
 		}
 		if err != nil {
-			return nil, nil, nil, nil, err
+			return nil, err
 		}
-		at := place{file: r.File, line: r.Line}
-		if number > 0 && places[number-1].file == at.file {
-			at.number = places[number-1].number + 1
+		if inFile++; r.File != file {
+			file, inFile = r.File, 0
 		}
-		places = append(places, at)
+		g.file = cmp.Or(g.file, file)
+		at := rollout.Place(file, r.Line, inFile)
+		g.places = append(g.places, at)
 		if len(b.Role)+r.Tokens() > maxTokens {
-			return nil, nil, nil, nil, fmt.Errorf("%s: more than %s tokens, which reweight show has no memory for: split the file by groups",
+			return nil, fmt.Errorf("%s: more than %s tokens, which reweight show has no memory for: split the file by groups",
 				printable.Text(r.File), humanize.Comma(maxTokens))
 		}
 		if opt.Chosen.has(number) {
 			if shown += r.Tokens(); shown > maxShown {
-				return nil, nil, nil, nil, fmt.Errorf("%v: the trajectories of -trajectory have more than %s tokens up to here, want at most that: choose fewer",
+				return nil, fmt.Errorf("%s: the trajectories of -trajectory have more than %s tokens up to here, want at most that: choose fewer",
 					at, humanize.Comma(maxShown))
 			}
 		}
 		err = src.Guard(func() error { // somebody may make the file shorter
 			if err := rollout.Derive(&ws, &r.Batch, need...); err != nil {
-				return fmt.Errorf("%v: %w", at, rollout.InFile(err))
+				return fmt.Errorf("%s: %w", at, rollout.InFile(err))
 			}
 			b.Role = append(b.Role, r.Role...)
 			b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
@@ -219,25 +213,24 @@ func gather(src Source, opt Options) (*reweight.Batch, []place, []beginning, []c
 			b.Advantages = append(b.Advantages, r.Advantages...)
 			b.ActFocusWeights = append(b.ActFocusWeights, r.ActFocusWeights...)
 			b.AEMFactors = append(b.AEMFactors, r.AEMFactors...)
-			b.SpanIDs = append(b.SpanIDs, r.SpanIDs...)
-			begins = append(begins, beginningOf(&r.Batch))
+			first := spans
+			for _, s := range r.SpanIDs {
+				if s >= 0 {
+					s += first
+					spans = max(spans, s+1)
+				}
+				b.SpanIDs = append(b.SpanIDs, s)
+			}
+			g.begins = append(g.begins, beginningOf(&r.Batch))
 			if opt.Chosen.has(number) {
-				all = append(all, chosen{number, r, slices.Clone(r.TokenIDs)})
+				g.chosen = append(g.chosen, chosen{number, r, slices.Clone(r.TokenIDs)})
 			}
 			return nil
 		})
 		if err != nil {
-			return nil, nil, nil, nil, err
-		}
-		first := spans
-		for i, s := range b.SpanIDs[len(b.SpanIDs)-len(r.SpanIDs):] {
-			if s >= 0 {
-				b.SpanIDs[len(b.SpanIDs)-len(r.SpanIDs)+i] += first
-				spans = max(spans, s+first+1)
-			}
+			return nil, err
 		}
 	}
-	return b, places, begins, all, nil
 }
 
 // texts returns the texts of a trajectory's tokens: its own, those of a vocabulary, or
@@ -260,7 +253,7 @@ func texts(one chosen, words Vocabulary, n int) []string {
 }
 
 // title names a trajectory and says what it is.
-func title(one chosen, b *reweight.Batch, report rollout.Report, turns int) string {
+func title(one chosen, b *reweight.Batch, report rollout.Report) string {
 	text := fmt.Sprintf("Trajectory %d of %s", one.number, printable.Text(one.File))
 	if one.Line > 0 {
 		text += fmt.Sprintf(", line %d", one.Line)
@@ -277,5 +270,6 @@ func title(one chosen, b *reweight.Batch, report rollout.Report, turns int) stri
 	if b.Rewards != nil {
 		text += fmt.Sprintf("reward %g, ", b.Rewards[one.number])
 	}
-	return text + cli.Counted(turns, "turn") + ", " + cli.Counted(int(b.SeqOffsets[one.number+1]-b.SeqOffsets[one.number]), "token") + "."
+	from, to := b.SeqOffsets[one.number], b.SeqOffsets[one.number+1]
+	return text + cli.Counted(len(turnsOf(b, from, to)), "turn") + ", " + cli.Counted(int(to-from), "token") + "."
 }

@@ -42,23 +42,14 @@ func frozenLake(t *testing.T) (*source, *reweight.Batch) {
 	t.Helper()
 	file := must.Get(rollout.Parse(testdata.FrozenLakeSmall))
 	b := must.Get(file.Batch())
+	lake := must.Get(rollout.Open("../../testdata/frozenlake-small.safetensors"))
+	t.Cleanup(func() { lake.Close() })
 	src := &source{report: rollout.Report{Arrays: []rollout.Origin{{Name: "group_ids"}}}}
 	for s := range b.Trajectories() {
-		from, to := b.SeqOffsets[s], b.SeqOffsets[s+1]
-		r := &rollout.Trajectory{File: "one", Group: fmt.Sprintf("g%d", b.GroupIDs[s])}
+		r := must.Get(lake.Next())
+		r.File, r.Group = "one", fmt.Sprintf("g%d", b.GroupIDs[s])
 		if s >= 20 {
 			r.File, r.Line = "two", s
-		}
-		r.Batch = reweight.Batch{
-			Role: b.Role[from:to], SeqOffsets: []int64{0, to - from}, GroupIDs: b.GroupIDs[s : s+1], Rewards: b.Rewards[s : s+1], SpanIDs: slices.Clone(b.SpanIDs[from:to]),
-			TokenIDs: b.TokenIDs[from:to], RefEnergy: b.RefEnergy[from:to], Entropy: b.Entropy[from:to], OldLogprobs: b.OldLogprobs[from:to], RefLogprobs: b.RefLogprobs[from:to],
-		}
-		first := slices.IndexFunc(r.SpanIDs, func(id int32) bool { return id >= 0 })
-		base := r.SpanIDs[first]
-		for i, id := range r.SpanIDs {
-			if id >= 0 {
-				r.SpanIDs[i] -= base
-			}
 		}
 		src.trajectories = append(src.trajectories, r)
 	}

@@ -64,11 +64,7 @@ func summary(b *reweight.Batch, c Credit, begins []beginning) []string {
 	groups := map[int32][]int{} // trajectories
 	for s := range b.Trajectories() {
 		from, to := b.SeqOffsets[s], b.SeqOffsets[s+1]
-		var spans []int32
-		if b.SpanIDs != nil {
-			spans = b.SpanIDs[from:to]
-		}
-		for _, turn := range turns(b.Role[from:to], spans) {
+		for _, turn := range turnsOf(b, from, to) {
 			if turn.Agent < turn.End {
 				answers++
 				if !slices.Contains(b.Role[from:to][turn.Agent:turn.End], reweight.RoleAction) {

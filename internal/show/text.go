@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -38,7 +37,7 @@ func printed(text string) string {
 // is longer by itself. Colours are added to the same text, which says all without
 // them.
 func (p Page) Write(w io.Writer, columns int, coloured bool) error {
-	l := &layout{w: w, columns: columns, coloured: coloured, spaced: p.Spaced(), step: p.Step(), weighed: p.Weighed()}
+	l := &layout{w: w, columns: columns, coloured: coloured, spaced: p.Spaced(), step: p.Step()}
 	for _, sentence := range p.Summary {
 		l.paragraph(sentence)
 	}
@@ -50,12 +49,12 @@ func (p Page) Write(w io.Writer, columns int, coloured bool) error {
 		for n, turn := range r.Turns {
 			l.line("")
 			l.heading(fmt.Sprintf("Turn %d", n+1), p.Figures(r, turn))
-			begin, middle, end := r.Said(turn)
-			l.tokens("env", begin)
-			if len(middle) > 0 {
-				l.line(gutter("env") + l.styled(dim, "... "+cli.Counted(len(middle), "token")+" left out ..."))
-				l.tokens("env", end)
+			from, to := turn.LeftOut()
+			l.tokens("env", r.Tokens[turn.Start:from])
+			if from < to {
+				l.line(gutter("env") + l.styled(dim, "... "+cli.Counted(to-from, "token")+" left out ..."))
 			}
+			l.tokens("env", r.Tokens[to:turn.Agent])
 			l.tokens("agent", r.Tokens[turn.Agent:turn.End])
 		}
 	}
@@ -81,7 +80,6 @@ type layout struct {
 	coloured bool
 	spaced   bool
 	step     float64
-	weighed  bool
 	err      error
 
 	text, under strings.Builder // of the line at hand: tokens, and what stands below them
@@ -148,12 +146,14 @@ func (l *layout) parts(indent, sep string, parts [][2]string) {
 // legend explains the weights and the digits under actions.
 func (l *layout) legend(p Page) {
 	l.paragraph(p.Meaning())
-	if !slices.ContainsFunc(p.Trajectories, func(r Trajectory) bool {
-		return slices.ContainsFunc(r.Tokens, func(t Token) bool { return t.Role == reweight.RoleAction })
-	}) {
-		return
+	actions := false
+	for t := range p.tokens() {
+		actions = actions || t.Role == reweight.RoleAction
 	}
-	if !l.weighed {
+	switch {
+	case !actions:
+		return
+	case !p.Weighed():
 		l.paragraph("A ^ stands under each action token.")
 		return
 	}

@@ -5,8 +5,8 @@ package show
 
 import (
 	"fmt"
+	"iter"
 	"math"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -92,6 +92,15 @@ func turns(role []reweight.Role, spans []int32) []Turn {
 	return all
 }
 
+// turnsOf finds the turns in the tokens from to to of the batch.
+func turnsOf(b *reweight.Batch, from, to int64) []Turn {
+	var spans []int32
+	if len(b.SpanIDs) > 0 {
+		spans = b.SpanIDs[from:to]
+	}
+	return turns(b.Role[from:to], spans)
+}
+
 // NewTrajectory returns tokens from to to of the batch. texts are those of these tokens.
 func NewTrajectory(b *reweight.Batch, c Credit, from, to int64, texts []string) Trajectory {
 	var r Trajectory
@@ -111,11 +120,7 @@ func NewTrajectory(b *reweight.Batch, c Credit, from, to int64, texts []string) 
 		}
 		r.Tokens = append(r.Tokens, token)
 	}
-	var spans []int32
-	if b.SpanIDs != nil {
-		spans = b.SpanIDs[from:to]
-	}
-	r.Turns = turns(b.Role[from:to], spans)
+	r.Turns = turnsOf(b, from, to)
 	return r
 }
 
@@ -196,15 +201,26 @@ func (t Token) RoleName() string { return roleNames[t.Role] }
 // levels is how many steps the scale of the weights has.
 const levels = 10
 
+// tokens are those of all trajectories.
+func (p Page) tokens() iter.Seq[Token] {
+	return func(yield func(Token) bool) {
+		for _, r := range p.Trajectories {
+			for _, t := range r.Tokens {
+				if !yield(t) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Most is the largest weight on the page, and at least 1, which is what uniform training
 // gives to every token.
 func (p Page) Most() float64 {
 	most := 1.0
-	for _, r := range p.Trajectories {
-		for _, t := range r.Tokens {
-			if w := t.Weight(); w > most { // not NaN
-				most = w
-			}
+	for t := range p.tokens() {
+		if w := t.Weight(); w > most { // not NaN
+			most = w
 		}
 	}
 	return most
@@ -230,8 +246,8 @@ func level(weight, step float64) int {
 
 // Weighed reports whether any token has a weight.
 func (p Page) Weighed() bool {
-	for _, r := range p.Trajectories {
-		if slices.ContainsFunc(r.Tokens, func(t Token) bool { return !math.IsNaN(t.Weight()) }) {
+	for t := range p.tokens() {
+		if !math.IsNaN(t.Weight()) {
 			return true
 		}
 	}
@@ -241,12 +257,10 @@ func (p Page) Weighed() bool {
 // Meaning says in a sentence what the weights are.
 func (p Page) Meaning() string {
 	var focus, factor bool
-	for _, r := range p.Trajectories {
-		for _, t := range r.Tokens {
-			if t.Role != reweight.RoleMasked {
-				focus = focus || !math.IsNaN(t.ActFocus)
-				factor = factor || !math.IsNaN(t.Factor)
-			}
+	for t := range p.tokens() {
+		if t.Role != reweight.RoleMasked {
+			focus = focus || !math.IsNaN(t.ActFocus)
+			factor = factor || !math.IsNaN(t.Factor)
 		}
 	}
 	what := "its ActFocus weight times its AEM factor"
@@ -264,10 +278,8 @@ func (p Page) Meaning() string {
 // Spaced reports whether a space is to stand between tokens: no token has one of its
 // own.
 func (p Page) Spaced() bool {
-	for _, r := range p.Trajectories {
-		if slices.ContainsFunc(r.Tokens, func(t Token) bool {
-			return beginsWord(t.Text) || strings.TrimRightFunc(t.Text, unicode.IsSpace) != t.Text
-		}) {
+	for t := range p.tokens() {
+		if beginsWord(t.Text) || strings.TrimRightFunc(t.Text, unicode.IsSpace) != t.Text {
 			return false
 		}
 	}
@@ -284,12 +296,11 @@ func beginsWord(text string) bool {
 // many at its end.
 const shown = 60
 
-// Said is what the environment said, in three parts: the begin, the middle that is left
-// out if it is long, and the end.
-func (r Trajectory) Said(turn Turn) (begin, middle, end []Token) {
-	said := r.Tokens[turn.Start:turn.Agent]
-	if len(said) <= 2*shown {
-		return said, nil, nil
+// LeftOut returns where the middle of what the environment said begins and ends, which is left
+// out if it is long; else it is empty.
+func (t Turn) LeftOut() (from, to int) {
+	if t.Agent-t.Start <= 2*shown {
+		return t.Agent, t.Agent
 	}
-	return said[:shown], said[shown : len(said)-shown], said[len(said)-shown:]
+	return t.Start + shown, t.Agent - shown
 }

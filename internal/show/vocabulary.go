@@ -5,42 +5,31 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/printable"
-	"github.com/seed621a2839/reweight/rollout"
 )
 
 // A Vocabulary has the texts of tokens by their ids.
 type Vocabulary map[int32]string
 
-// maxVocabulary bounds the files that ReadVocabulary reads. Those of large models have a
-// tenth of it.
+// maxVocabulary bounds the files that ReadVocabulary reads, in bytes. Those of large models
+// have a tenth of it.
 const maxVocabulary = 256 << 20
 
 // ReadVocabulary reads a JSON file: a list of texts, the first of which is token 0, or a
 // tokenizer.json of Hugging Face. Errors name the file.
 func ReadVocabulary(path string) (Vocabulary, error) {
-	info, err := os.Stat(path)
-	if err == nil {
-		err = atomicfile.CheckRegular(info)
-	}
-	if err == nil && info.Size() > maxVocabulary {
-		err = fmt.Errorf("has more than %d MiB, which no vocabulary has", maxVocabulary>>20)
-	}
-	var v Vocabulary
-	if err == nil {
-		var data []byte
-		if data, err = os.ReadFile(path); err == nil {
-			v, err = parseVocabulary(data)
-		}
-	}
+	data, err := atomicfile.Read(path, maxVocabulary)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", printable.Text(path), atomicfile.Cause(err))
+		return nil, err
+	}
+	v, err := parseVocabulary(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", printable.Text(path), err)
 	}
 	return v, nil
 }
@@ -143,22 +132,9 @@ func (v Vocabulary) Texts(ids []int32) []string {
 	return all
 }
 
-// fileVocabulary returns the vocabulary in the metadata of a safetensors file, or nil.
-func fileVocabulary(path string) Vocabulary {
-	file, err := rollout.OpenFile(path)
-	if err != nil {
-		return nil
-	}
-	defer file.Close()
-	return ListedVocabulary(file.Metadata()["vocab"])
-}
-
 // ListedVocabulary returns the vocabulary that metadata of safetensors files has, or nil if
 // the text is none.
 func ListedVocabulary(text string) Vocabulary {
-	v, err := parseVocabulary([]byte(text))
-	if err != nil {
-		return nil
-	}
+	v, _ := parseVocabulary([]byte(text))
 	return v
 }
