@@ -30,26 +30,18 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// writing starts a program that writes the file and does not end.
-func writing(t *testing.T, path string) (p *exec.Cmd, abandon func()) {
-	t.Helper()
-	p = exec.Command(os.Args[0])
-	p.Env = append(os.Environ(), "REWEIGHT_TEST_WRITE="+path)
+// TestAbandon: a program that ends at once leaves neither an output nor anything else.
+func TestAbandon(t *testing.T) {
+	dir := t.TempDir()
+	p := exec.Command(os.Args[0])
+	p.Env = append(os.Environ(), "REWEIGHT_TEST_WRITE="+filepath.Join(dir, "x"))
 	input := must.Get(p.StdinPipe())
 	output := must.Get(p.StdoutPipe())
 	if err := p.Start(); err != nil {
 		t.Skip("no other program can be started: ", err)
 	}
-	t.Cleanup(func() { p.Process.Kill(); p.Wait() })
 	must.Get(output.Read(make([]byte, 1)))
-	return p, func() { input.Write([]byte{0}) }
-}
-
-// TestAbandon: a program that ends at once leaves neither an output nor anything else.
-func TestAbandon(t *testing.T) {
-	dir := t.TempDir()
-	p, abandon := writing(t, filepath.Join(dir, "x"))
-	abandon()
+	must.Get(input.Write([]byte{0}))
 	if p.Wait(); p.ProcessState.ExitCode() != 3 {
 		t.Error(p.ProcessState)
 	}
