@@ -67,8 +67,8 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	list := flags.String("scheme", compare.OfPapers, "compare these `names` of schemes, with commas between them, or all (see above)")
 	flags.IntVar(&c.opt.Trajectory, "trajectory", 0, "`number` of the trajectory to show, from 0")
 	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
-	flags.Float64Var(&c.delta, "delta", math.NaN(), "`nats` by which the policy may have moved on average for off_policy_mask; it has no default")
-	flags.Float64Var(&c.droBeta, "dro-beta", 0, "dro: of the quadratic penalty, above 0; it has no default")
+	delta := flags.Float64("delta", math.NaN(), "`nats` by which the policy may have moved on average for off_policy_mask; it has no default")
+	droBeta := flags.Float64("dro-beta", 0, "dro: of the quadratic penalty, above 0; it has no default")
 	format := flags.Format()
 	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors or .npz; or a directory")
 	operands, err := flags.Parse(compareUsage+compare.SchemesUsage(), args, out)
@@ -96,21 +96,23 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 		return fmt.Errorf("-scheme %w", err)
 	}
 	c.opt.LeaveOut, c.uniform = *list == "all", scheme.MustParse("uniform")
-	change := givenLoss(flags, loss)
-	both := scheme.MustParse("actfocus+aem")
-	for _, s := range append([]*scheme.Scheme{&both, &c.uniform}, pointers(c.picked)...) {
-		s.Options.ActFocus, s.Options.AEM, s.Options.GRPO, s.Options.Delta = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO, c.delta
-		s.Options.Loss.Beta = c.droBeta
-		change(&s.Options.Loss)
+	set := func(s *scheme.Scheme) {
+		s.Options.ActFocus, s.Options.AEM, s.Options.GRPO = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO
+		s.Options.Delta, s.Options.Loss.Beta = *delta, *droBeta
+		setLoss(&s.Options.Loss, flags, loss)
 	}
-	if err := checkOptions(both); err != nil {
+	set(&c.uniform)
+	for i := range c.picked {
+		set(&c.picked[i])
+	}
+	if err := checkOptions(c.uniform); err != nil {
 		return named(err)
 	}
-	if flags.Given("delta") && c.delta-c.delta != 0 {
-		return fmt.Errorf("-delta is %v, want a finite number", c.delta)
+	if flags.Given("delta") && *delta-*delta != 0 {
+		return fmt.Errorf("-delta is %v, want a finite number", *delta)
 	}
-	if flags.Given("dro-beta") && !(c.droBeta > 0 && c.droBeta <= math.MaxFloat32) {
-		return fmt.Errorf("-dro-beta is %v, want a finite number above 0", c.droBeta)
+	if flags.Given("dro-beta") && !(*droBeta > 0 && *droBeta <= math.MaxFloat32) {
+		return fmt.Errorf("-dro-beta is %v, want a finite number above 0", *droBeta)
 	}
 	if err := flags.NotEmpty("o", "html"); err != nil {
 		return err
@@ -150,13 +152,13 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	return c.do(scored, operands, asJSON, out)
 }
 
-// checkOptions returns an error if an option is out of range: that of the library, which
-// does the step with a batch of one token.
-func checkOptions(s scheme.Scheme) error {
+// checkOptions returns an error if an option of uniform is out of range: that of the library,
+// which does the step with a batch of one token.
+func checkOptions(uniform scheme.Scheme) error {
 	one := []float32{0}
-	step, err := s.NewStep(new(reweight.Workspace), &reweight.Batch{
-		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one, SpanIDs: []int32{0},
-		RefEnergy: one, RefEntropy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RefLogprobs: one,
+	step, err := uniform.NewStep(new(reweight.Workspace), &reweight.Batch{
+		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one,
+		OldLogprobs: one, Logprobs: one, RefLogprobs: one,
 	})
 	if err == nil {
 		_, err = step.Run()
@@ -210,15 +212,13 @@ var writers = map[string]func(path string, tensors []rollout.Tensor, r rollout.R
 // But a token that was sampled has a probability above 0, so in a file they are
 // mistakes, -Inf too.
 func checkFinite(b *reweight.Batch) error {
-	arrays := []struct {
+	type array struct {
 		field  string
 		values []float32
-	}{{"OldLogprobs", b.OldLogprobs}, {"Logprobs", b.Logprobs}}
+	}
+	arrays := []array{{"OldLogprobs", b.OldLogprobs}, {"Logprobs", b.Logprobs}}
 	if b.Rewards == nil && b.Advantages != nil {
-		arrays = append(arrays, struct {
-			field  string
-			values []float32
-		}{"Advantages", b.Advantages})
+		arrays = append(arrays, array{"Advantages", b.Advantages})
 	}
 	for t, role := range b.Role {
 		if role == reweight.RoleMasked {

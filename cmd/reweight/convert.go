@@ -78,11 +78,8 @@ func convertCommand(args []string, out io.Writer, p *cli.Progress) error {
 	return read.Write(out)
 }
 
-// A converter writes all trajectories of a source to the file of that path.
-type converter func(path string, in *conversion) error
-
-// converters are the converters by the extension of the output's name.
-var converters = map[string]converter{
+// converters write all trajectories of a source to a file, by the extension of its name.
+var converters = map[string]func(path string, in *conversion) error{
 	".safetensors": toSafetensors,
 	".jsonl":       toJSONL,
 	".npz":         toNPZ,
@@ -115,29 +112,23 @@ func toSafetensors(path string, in *conversion) error {
 func toJSONL(path string, in *conversion) error {
 	var words show.Vocabulary // of the file, which a line has no place for but the texts of its tokens
 	var file string
-	err := writeLines(path, func(w io.Writer) error {
-		if err := in.each(func(t *rollout.Trajectory) error {
+	err := atomicfile.Write(path, func(w io.Writer) error {
+		buffered := bufio.NewWriterSize(w, 1<<16)
+		err := in.each(func(t *rollout.Trajectory) error {
 			if t.File != file {
 				file, words = t.File, show.ListedVocabulary(in.source.Report().Vocabulary)
 			}
 			if t.Texts == nil {
 				t.Texts = words.Texts(t.TokenIDs)
 			}
-			return rollout.WriteJSONL(w, t)
-		}); err != nil {
-			return err
+			return rollout.WriteJSONL(buffered, t)
+		})
+		if err == nil {
+			err = checkMarks(in.source.Report())
 		}
-		return checkMarks(in.source.Report())
+		return cmp.Or(err, buffered.Flush())
 	})
 	return cmp.Or(in.failed, err)
-}
-
-// writeLines writes a file as atomicfile.Write does, for many small writes.
-func writeLines(path string, fill func(io.Writer) error) error {
-	return atomicfile.Write(path, func(w io.Writer) error {
-		buffered := bufio.NewWriterSize(w, 1<<16)
-		return cmp.Or(fill(buffered), buffered.Flush())
-	})
 }
 
 func toNPZ(path string, in *conversion) error {
@@ -175,7 +166,12 @@ type conversion struct {
 // each calls do with each trajectory.
 func (c *conversion) each(do func(*rollout.Trajectory) error) error {
 	for {
-		t, err := c.next()
+		if time.Since(c.shown) > 100*time.Millisecond {
+			r := c.source.Report()
+			c.p.Next("%s trajectories, %s tokens", humanize.Comma(int64(r.Trajectories)), humanize.Comma(int64(r.Tokens)))
+			c.shown = time.Now()
+		}
+		t, err := c.source.Next()
 		if err == io.EOF {
 			return nil
 		}
@@ -187,14 +183,4 @@ func (c *conversion) each(do func(*rollout.Trajectory) error) error {
 			return err
 		}
 	}
-}
-
-// next returns the next trajectory.
-func (c *conversion) next() (*rollout.Trajectory, error) {
-	if time.Since(c.shown) > 100*time.Millisecond {
-		r := c.source.Report()
-		c.p.Next("%s trajectories, %s tokens", humanize.Comma(int64(r.Trajectories)), humanize.Comma(int64(r.Tokens)))
-		c.shown = time.Now()
-	}
-	return c.source.Next()
 }

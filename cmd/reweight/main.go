@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -27,17 +28,10 @@ func endAtInterrupt() {
 		<-signals
 		atomicfile.Abandon()
 		cli.NewProgress(os.Stderr).Clear()
-		os.Exit(cli.ExitStatus("reweight", errEnded, os.Stderr))
+		fmt.Fprintln(os.Stderr, "reweight: interrupted: no file is half written")
+		os.Exit(130)
 	}()
 }
-
-// errEnded is the error of a command that endAtInterrupt has ended.
-var errEnded error = ended{}
-
-type ended struct{}
-
-func (ended) Error() string        { return "interrupted: no file is half written" }
-func (ended) Is(target error) bool { return target == cli.ErrInterrupted }
 
 // run does what the arguments say and returns the exit status.
 func run(args []string, stdout, stderr io.Writer) int {

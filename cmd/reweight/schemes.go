@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -26,8 +27,6 @@ type comparison struct {
 	picked  []scheme.Scheme
 	uniform scheme.Scheme // that they are compared with
 	opt     compare.Options
-	delta   float64
-	droBeta float64
 	html    string                                                              // or none
 	output  string                                                              // or none
 	unread  []string                                                            // flags that are given and that none of picked reads
@@ -35,34 +34,23 @@ type comparison struct {
 	compare compare.Comparer
 }
 
-// pointers returns where the schemes are.
-func pointers(s []scheme.Scheme) (all []*scheme.Scheme) {
-	for i := range s {
-		all = append(all, &s[i])
-	}
-	return all
-}
-
-// givenLoss returns what the flags that are given change in the options of a loss.
-func givenLoss(flags cli.Flags, given reweight.LossOptions) func(*reweight.LossOptions) {
-	return func(opt *reweight.LossOptions) {
-		if flags.Given("clip-low") {
+// setLoss sets the options of a loss whose flags are given.
+func setLoss(opt *reweight.LossOptions, flags cli.Flags, given reweight.LossOptions) {
+	opt.KL, opt.KLCoef = given.KL, given.KLCoef
+	flags.Visit(func(f *flag.Flag) {
+		switch f.Name {
+		case "clip-low":
 			opt.ClipLow = given.ClipLow
-		}
-		if flags.Given("clip-high") {
+		case "clip-high":
 			opt.ClipHigh = given.ClipHigh
-		}
-		if flags.Given("dual-clip") {
+		case "dual-clip":
 			opt.DualClip = given.DualClip
-		}
-		if flags.Given("aggregation") {
+		case "aggregation":
 			opt.Aggregation = given.Aggregation
-		}
-		if flags.Given("norm-length") {
+		case "norm-length":
 			opt.NormLength = given.NormLength
 		}
-		opt.KL, opt.KLCoef = given.KL, given.KLCoef
-	}
+	})
 }
 
 // unreadFlags returns the flags that are given but belong to none of the schemes.

@@ -63,10 +63,8 @@ func showCommand(args []string, out io.Writer) error {
 		return err
 	}
 	if *output != "" { // before the work
-		for _, name := range names {
-			if err := checkOutput(*output, name); err != nil {
-				return fmt.Errorf("-html: %w", err)
-			}
+		if err := checkOutput(*output, names...); err != nil {
+			return fmt.Errorf("-html: %w", err)
 		}
 	}
 	if *vocabulary != "" {
