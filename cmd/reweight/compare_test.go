@@ -14,22 +14,23 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/compare"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
 // near fails unless got is want to 1e-5 relative.
-func near(t *testing.T, what string, got, want float64) {
+func near[F ~float64](t *testing.T, what string, got F, want float64) {
 	t.Helper()
-	if !(math.Abs(got-want) <= 1e-5*math.Abs(want)) {
+	if !(math.Abs(float64(got)-want) <= 1e-5*math.Abs(want)) {
 		t.Errorf("%s = %v, want %v", what, got, want)
 	}
 }
 
 // wantSteps compares the rows of a table with steps of package scheme, whose options are
 // changed.
-func wantSteps(t *testing.T, got schemeTable, b *reweight.Batch, change func(*scheme.Options)) {
+func wantSteps(t *testing.T, got compare.Comparison, b *reweight.Batch, change func(*scheme.Options)) {
 	t.Helper()
 	var names []string
 	for _, row := range got.Schemes {
@@ -44,8 +45,9 @@ func wantSteps(t *testing.T, got schemeTable, b *reweight.Batch, change func(*sc
 		}
 		near(t, row.Scheme+": loss", row.Loss, res.Loss)
 		near(t, row.Scheme+": grad l2", row.GradL2, math.Sqrt(squares))
-		near(t, row.Scheme+": parts of the gradient", math.Hypot(row.Action, row.Reasoning), row.GradL2)
-		near(t, row.Scheme+": clipped", row.Clipped, res.ClipFraction)
+		parts := math.Hypot(float64(row.GradL2Action), float64(row.GradL2Reasoning))
+		near(t, row.Scheme+": parts of the gradient", parts, float64(row.GradL2))
+		near(t, row.Scheme+": clipped", row.ClipFraction, res.ClipFraction)
 	}
 	if !slices.Equal(names, []string{"uniform", "actfocus", "aem", "actfocus+aem"}) {
 		t.Errorf("schemes %v", names)
@@ -85,71 +87,73 @@ func TestFlagsOfSchemes(t *testing.T) {
 }
 
 // runJSON runs reweight -format json with further arguments.
-func runJSON(t *testing.T, args ...string) (s schemeTable) {
+func runJSON(t *testing.T, args ...string) (c compare.Comparison) {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
-	if status := run(append([]string{"-format", "json"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
-		t.Fatalf("status %d: %s", status, stderr.String())
-	}
-	decode(t, stdout.Bytes(), &s)
-	return s
+	decode(t, []byte(printed(t, append([]string{"-format", "json"}, args...)...)), &c)
+	return c
 }
 
 // TestUndefined: what is undefined is null, and other signals do without the
 // reference's energy.
 func TestUndefined(t *testing.T) {
 	f := runJSON(t, "-signal", "surprisal", write(t, without(embedded(t), "ref_energy")))
-	if f.Bottleneck.All != nil || f.Bottleneck.Reasoning != nil || f.Bottleneck.Action != nil {
-		t.Errorf("correlations %+v without energies", f.Bottleneck)
+	if all := f.Bottleneck.All; !math.IsNaN(float64(all)) {
+		t.Errorf("correlation %v without energies", all)
 	}
 	if f.Schemes[1].Loss == 0 || f.Schemes[1].Loss == f.Schemes[0].Loss {
 		t.Errorf("loss %v", f.Schemes[1].Loss)
 	}
 }
 
-// TestTable: people see the figures of the JSON.
+// TestTable: people see the figures of the JSON, whose names are those that programs know.
 func TestTable(t *testing.T) {
 	path := write(t, embedded(t))
-	f := runJSON(t, path)
-	var stdout, stderr bytes.Buffer
-	if status := run([]string{path}, &stdout, &stderr); status != 0 {
-		t.Fatal(stderr.String())
+	object := printed(t, path, "-format", "json")
+	for name := range strings.FieldsSeq("file tokens total reasoning action spans trajectories groups credit schemes scheme loss " +
+		"grad_l2 grad_l2_action grad_l2_reasoning action_credit_share clip_fraction effective_tokens entropy_drift spearman_uniform " +
+		"rollout trajectory title texts roles bottleneck_spearman all first_turn given_turns") {
+		if !strings.Contains(object, `"`+name+`": `) {
+			t.Errorf("no %s in\n%s", name, object)
+		}
 	}
+	f := runJSON(t, path)
+	text := printed(t, path)
 	wants := []string{
-		"6,272 tokens: 3,168 reasoning, 134 action", "135 responses in 32 trajectories of 4 groups", fmt.Sprintf("action %+.3f (p ", *f.Bottleneck.Action),
-		fmt.Sprintf("On first turns alone:\nall tokens %+.3f (p ", *f.Bottleneck.First.All), fmt.Sprintf("Given the number of turns:\nall tokens %+.3f (p ", *f.Bottleneck.Given.All),
+		"6,272 tokens: 3,168 reasoning, 134 action", "135 responses in 32 trajectories of 4 groups", fmt.Sprintf("action %+.3f (p ", f.Bottleneck.Action),
+		fmt.Sprintf("On first turns alone:\nall tokens %+.3f (p ", f.Bottleneck.FirstTurn.All), fmt.Sprintf("Given the number of turns:\nall tokens %+.3f (p ", f.Bottleneck.GivenTurns.All),
 	}
 	for _, row := range f.Schemes {
-		wants = append(wants, fmt.Sprintf("\n%-14s%8.6f", row.Scheme, row.Loss), fmt.Sprintf("%.6f", row.GradL2), fmt.Sprintf("%.1f%%", 100*row.Share), fmt.Sprintf("%+.6f", *row.Drift))
+		wants = append(wants, fmt.Sprintf("\n%-14s%8.6f", row.Scheme, row.Loss), fmt.Sprintf("%.6f", row.GradL2), fmt.Sprintf("%.1f%%", 100*row.ActionShare), fmt.Sprintf("%+.6f", row.Drift))
 	}
 	for _, want := range wants {
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("no %q in\n%s", want, stdout.String())
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
 }
 
-// readF32 reads the tensors of a safetensors file of F32 vectors.
-func readF32(t *testing.T, path string) map[string][]float32 {
+// tensorsOf returns the F32 vectors of safetensors files, joined in the order of the files.
+func tensorsOf(t *testing.T, paths ...string) map[string][]float32 {
 	t.Helper()
-	file := must.Get(os.ReadFile(path))
-	n := 8 + binary.LittleEndian.Uint64(file)
-	var header map[string]struct {
-		DType   string
-		Shape   []int
-		Offsets [2]int `json:"data_offsets"`
-	}
-	must.Do(json.Unmarshal(file[8:n], &header))
-	tensors := map[string][]float32{}
-	for name, h := range header {
-		if h.DType != "F32" || len(h.Shape) != 1 {
-			t.Fatalf("%s is %+v", name, h)
+	all := map[string][]float32{}
+	for _, path := range paths {
+		file := must.Get(os.ReadFile(path))
+		n := 8 + binary.LittleEndian.Uint64(file)
+		var header map[string]struct {
+			DType   string
+			Shape   []int
+			Offsets [2]int `json:"data_offsets"`
 		}
-		x := make([]float32, h.Shape[0])
-		must.Do(binary.Read(bytes.NewReader(file[n:][h.Offsets[0]:h.Offsets[1]]), binary.LittleEndian, x))
-		tensors[name] = x
+		must.Do(json.Unmarshal(file[8:n], &header))
+		for name, h := range header {
+			if h.DType == "F32" && len(h.Shape) == 1 {
+				x := make([]float32, h.Shape[0])
+				must.Get(binary.Decode(file[n:][h.Offsets[0]:h.Offsets[1]], binary.LittleEndian, x))
+				all[name] = append(all[name], x...)
+			}
+		}
 	}
-	return tensors
+	return all
 }
 
 // TestOutput writes the tensors of ActFocus with AEM, over an older file, and
@@ -161,7 +165,7 @@ func TestOutput(t *testing.T) {
 	output := filepath.Join(t.TempDir(), "out.safetensors")
 	must.Do(os.WriteFile(output, []byte("old"), 0o666))
 	f := runJSON(t, input, "-o", output)
-	tensors := readF32(t, output)
+	tensors := tensorsOf(t, output)
 	if len(tensors) != 3 {
 		t.Errorf("%d tensors", len(tensors))
 	}
@@ -175,7 +179,7 @@ func TestOutput(t *testing.T) {
 	b.Advantages = advantages
 	again := make([]float32, len(grad))
 	res := must.Get(new(reweight.Workspace).Loss(again, weights, &b, reweight.DefaultLoss))
-	if f.Schemes[3].Loss != res.Loss {
+	if float64(f.Schemes[3].Loss) != res.Loss {
 		t.Errorf("loss %v printed, %v of what was written", f.Schemes[3].Loss, res.Loss)
 	}
 	for i := range grad {
@@ -186,14 +190,10 @@ func TestOutput(t *testing.T) {
 
 	// The arrays are those of the last scheme. Weights of 1 are written, too.
 	runJSON(t, input, "-scheme", "actfocus,gspo", "-o", output)
-	if ones := readF32(t, output)["weights"]; ones[0] != 0 || slices.Max(ones) != 1 || slices.Equal(readF32(t, output)["grad_logprobs"], grad) {
+	if ones := tensorsOf(t, output)["weights"]; ones[0] != 0 || slices.Max(ones) != 1 || slices.Equal(tensorsOf(t, output)["grad_logprobs"], grad) {
 		t.Error("not the arrays of gspo")
 	}
-	var stdout, stderr bytes.Buffer
-	if status := run([]string{input, "-scheme", "all", "-o", output}, &stdout, &stderr); status != 2 ||
-		!strings.HasSuffix(stderr.String(), "-o: rlsd, the last scheme, needs teacher_logprobs\n") {
-		t.Errorf("status %d, %s", status, &stderr)
-	}
+	refused(t, "-o: rlsd, the last scheme, needs teacher_logprobs\n", input, "-scheme", "all", "-o", output)
 
 	// Over the input itself: refused, by this name and by another.
 	link := filepath.Join(t.TempDir(), "link")
@@ -202,10 +202,7 @@ func TestOutput(t *testing.T) {
 		names = append(names, link)
 	}
 	for _, name := range names {
-		var stdout, stderr bytes.Buffer
-		if status := run([]string{input, "-o", name}, &stdout, &stderr); status != 2 || stdout.Len() > 0 {
-			t.Errorf("status %d with -o %s, output %q", status, name, stdout.String())
-		}
+		refused(t, "reweight: -o: ", input, "-o", name)
 	}
 	after := must.Get(os.ReadFile(input))
 	if !bytes.Equal(before, after) {

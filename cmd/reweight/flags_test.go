@@ -7,31 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/rollout"
 )
-
-// TestNamed: of an error about an argument, the sentence with the name that the
-// user knows; all else as it is.
-func TestNamed(t *testing.T) {
-	input := &reweight.InputError{Arg: "Rewards", Index: 3, Problem: "is NaN, want a finite reward"}
-	for _, c := range []struct {
-		err  error
-		want string
-	}{
-		{input, "Rewards[3] is NaN, want a finite reward"},
-		{&reweight.InputError{Arg: "Alpha", Index: -1, Problem: "is 2"}, "-alpha is 2"},
-		{io.ErrUnexpectedEOF, "unexpected EOF"},
-	} {
-		if got := named(c.err); got.Error() != c.want {
-			t.Errorf("%v, want %s", got, c.want)
-		}
-	}
-	if named(nil) != nil {
-		t.Error("an error where there was none")
-	}
-}
 
 func TestRolloutFlags(t *testing.T) {
 	for _, c := range []struct {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/cli"
@@ -41,6 +42,22 @@ func write(t *testing.T, tensors []rollout.Tensor) string {
 
 // program is reweight.
 var program testprogram.Run = run
+
+// printed returns what a command prints that works.
+func printed(t *testing.T, args ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if status := run(args, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+		t.Fatalf("reweight %q: status %d: %s", args, status, stderr.String())
+	}
+	return stdout.String()
+}
+
+// refused fails unless a command ends with status 2 and one line that has the text.
+func refused(t *testing.T, want string, args ...string) {
+	t.Helper()
+	program.WrongUse(t, strings.Join(args, " "), want)
+}
 
 // TestWrongUse: one line on standard error that says what is wrong, nothing on
 // standard output, status 2.
@@ -174,6 +191,22 @@ func TestWrongUse(t *testing.T) {
 		{"score partial -signal surprisal -o - " + good, "reweight score partial: -o: - is standard output, which is not supported"},
 		{"-o " + dir + "/scores -", "reweight: standard input cannot be scored with -o DIRECTORY, which reads its inputs twice"},
 		{"-o " + filepath.Dir(good) + "/ " + good, "-o: " + filepath.Dir(good) + "/ is the input " + good + " or its directory"},
+		{"score", "reweight score: want partial, merge or apply"},
+		{"score split", `reweight score: "split" is no command`},
+		{"score partial", "reweight score partial: no files given"},
+		{"score merge", "reweight score merge: no files given"},
+		{"score apply -o x " + good, "reweight score apply: no -merged given"},
+		{"score apply -merged x " + good, "reweight score apply: no -o given"},
+		{"score apply -o x.safetensors -merged x", "reweight score apply: no FILE given"},
+		{"score apply -o x -merged y a b", "-o is x, want a directory for the scores of several files"},
+		{"score partial -lambda 81 " + good, "-lambda is 81, want 0 to 80"},
+		{"score partial -scope moon " + good, `-scope is "moon"`},
+		{"score partial -entropy-width NaN " + good, "-entropy-width is NaN"},
+		{"score partial -vocab 0 " + good, "-vocab is 0"},
+		{"score partial -o= " + good, "-o is empty"},
+		{"score merge no/none", "no/none: no such file"},
+		{"score merge score_test.go", "score_test.go: invalid character"},
+		{"score partial -clip-low 0.1 " + good, "flag provided but not defined: -clip-low"},
 		{"convert /nowhere/a " + dir + "/x.safetensors", "reweight convert: /nowhere/a: "},
 		{"convert " + noise + " " + dir + "/x.safetensors", noise + ": "},
 		{"convert " + good + " " + good + " " + dir + "/x.safetensors", good + ": named twice"},
@@ -189,11 +222,15 @@ func TestWrongUse(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for args, want := range map[string]string{
-		"-h":           "-aggregation",
-		"--help":       "Exit status",
-		"FILE -h":      "-dual-clip",
-		"-alpha 0 --h": "reweight convert [flags] IN... OUT",
-		"score -h":     "reweight score merge",
+		"-h":               "-aggregation",
+		"--help":           "Exit status",
+		"FILE -h":          "-dual-clip",
+		"-alpha 0 --h":     "reweight convert [flags] IN... OUT",
+		"show -h":          "-action-tags",
+		"score -h":         "reweight score merge",
+		"score partial -h": "-signal",
+		"score merge -h":   "PARTIAL...",
+		"score apply -h":   "-merged",
 	} {
 		program.Help(t, args, want)
 	}

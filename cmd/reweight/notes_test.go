@@ -1,26 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
 )
-
-// printed returns what a command prints that works.
-func printed(t *testing.T, args ...string) string {
-	t.Helper()
-	var stdout, stderr bytes.Buffer
-	if status := run(args, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
-		t.Fatalf("reweight %q: status %d: %s", args, status, stderr.String())
-	}
-	return stdout.String()
-}
 
 // TestNotes: reweight says what was made of its input, and what is odd about it, in
 // the text and in the JSON.
@@ -71,17 +58,5 @@ func TestNotes(t *testing.T) {
 	}
 	if text := printed(t, write(t, embedded(t))); strings.Contains(text, "Warning") || strings.Contains(text, "lacks") {
 		t.Errorf("there is nothing to warn of:\n%s", text)
-	}
-}
-
-// TestSignalArrays: each signal needs the arrays that its constant names.
-func TestSignalArrays(t *testing.T) {
-	for signal, want := range map[reweight.Signal][]string{
-		reweight.SignalEnergy: {"ref_energy"}, reweight.SignalRefEntropy: {"ref_entropy"}, reweight.SignalSurprisal: {"old_logprobs"},
-		reweight.SignalLogRatio: {"old_logprobs", "ref_logprobs"},
-	} {
-		if got := signal.Arrays(); !slices.Equal(got, want) {
-			t.Errorf("%v: %q, want %q", signal, got, want)
-		}
 	}
 }

@@ -12,72 +12,23 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/compare"
-	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/testdata"
 )
 
-// schemeRow is a row of the JSON of reweight -scheme.
-type schemeRow struct {
-	Scheme    string
-	Loss      float64
-	GradL2    float64  `json:"grad_l2"`
-	Action    float64  `json:"grad_l2_action"`
-	Reasoning float64  `json:"grad_l2_reasoning"`
-	Share     float64  `json:"action_credit_share"`
-	Clipped   float64  `json:"clip_fraction"`
-	Effective float64  `json:"effective_tokens"`
-	Drift     *float64 `json:"entropy_drift"`
-	Rank      *float64 `json:"spearman_uniform"`
-}
-
-type schemeTable struct {
-	File               string
-	Files              []string
-	GivenAdvantages    bool `json:"given_advantages"`
-	Credit             string
-	Tokens             struct{ Total, Reasoning, Action, Spans, Trajectories, Groups int }
-	Derived, Estimates []found.Origin
-	KL                 *struct {
-		Form string
-		Coef float64
-	}
-	Bottleneck struct {
-		All, Reasoning, Action *float64
-		First                  struct{ All, Reasoning, Action *float64 } `json:"first_turn"`
-		Given                  struct{ All, Reasoning, Action *float64 } `json:"given_turns"`
-	} `json:"bottleneck_spearman"`
-	Warnings []string
-	Schemes  []schemeRow
-	LeftOut  []compare.LeftOut `json:"left_out"`
-	Rollout  struct {
-		Trajectory   int
-		Title        string
-		Texts, Roles []string
-		Credit       []struct {
-			Scheme string
-			Credit []float64
-		}
-	}
-}
-
 // runSchemes runs reweight -scheme with further arguments.
 func runSchemes(t *testing.T, args ...string) string {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
-	if status := run(append([]string{"-scheme"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
-		t.Fatalf("status %d: %s", status, stderr.String())
-	}
-	return stdout.String()
+	return printed(t, append([]string{"-scheme"}, args...)...)
 }
 
-func schemesJSON(t *testing.T, args ...string) (s schemeTable) {
+func schemesJSON(t *testing.T, args ...string) compare.Comparison {
 	t.Helper()
-	decode(t, []byte(runSchemes(t, append(args, "-format", "json")...)), &s)
-	return s
+	return runJSON(t, append([]string{"-scheme"}, args...)...)
 }
 
 // TestAllSchemes: each is a row, or a line that says what it lacks; flags that are given
@@ -102,7 +53,7 @@ func TestAllSchemes(t *testing.T) {
 	}
 	for _, want := range []string{
 		"\nreinforce++_baseline ", "\nactfocus+aem ", "\nLeft out: gigpo: needs anchors and span_rewards\n", "\n" + compare.Credit + "\n",
-		fmt.Sprintf("%.6f", got.Schemes[0].Loss), fmt.Sprintf("%.0f", got.Schemes[3].Effective), "of action", "rank correlation",
+		fmt.Sprintf("%.6f", got.Schemes[0].Loss), fmt.Sprintf("%.0f", got.Schemes[3].EffectiveTokens), "of action", "rank correlation",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -124,7 +75,7 @@ func TestAllSchemes(t *testing.T) {
 	if want := []string{"otb", "otb_turns", "gigpo", "gdpo", "gae", "rlsd"}; !slices.Equal(out, want) {
 		t.Errorf("left out %+v, want %v", more.LeftOut, want)
 	}
-	loss := map[string]float64{}
+	loss := map[string]bench.Number{}
 	for _, s := range more.Schemes {
 		loss[s.Scheme] = s.Loss
 	}
@@ -151,7 +102,7 @@ func TestSchemesKL(t *testing.T) {
 	for form, want := range map[string]float64{"k1": 0.5 * sum / n, "mse": 0.5 * squares / n} {
 		got := schemesJSON(t, list, path, "-kl", form, "-kl-coef", "0.5")
 		for i, s := range got.Schemes {
-			if by := s.Loss - none.Schemes[i].Loss; !(math.Abs(by-want) <= 1e-5*math.Abs(want)) || s.GradL2 == none.Schemes[i].GradL2 {
+			if by := float64(s.Loss - none.Schemes[i].Loss); !(math.Abs(by-want) <= 1e-5*math.Abs(want)) || s.GradL2 == none.Schemes[i].GradL2 {
 				t.Errorf("%s, %s: the KL adds %v, want %v", s.Scheme, form, by, want)
 			}
 		}
@@ -159,7 +110,7 @@ func TestSchemesKL(t *testing.T) {
 	if got := schemesJSON(t, list, path, "-kl-coef", "0"); !slices.Equal(lossesOf(got), lossesOf(none)) || got.KL != nil {
 		t.Errorf("a coefficient of 0 changes the losses to %v, or %v", lossesOf(got), got.KL)
 	}
-	if kl := schemesJSON(t, list, path, "-kl-coef", "0.001").KL; kl == nil || kl.Form != "k3" || kl.Coef != 0.001 {
+	if kl := schemesJSON(t, list, path, "-kl-coef", "0.001").KL; kl == nil || kl.Form != reweight.KLK3 || kl.Coef != 0.001 {
 		t.Errorf("KL %+v", kl)
 	}
 	if text := runSchemes(t, list, path, "-kl", "kl+", "-kl-coef", "0.5"); !strings.Contains(text, "\nEvery loss has 0.5"+note+"k1+, ") {
@@ -171,7 +122,7 @@ func TestSchemesKL(t *testing.T) {
 }
 
 // lossesOf returns the losses of a table.
-func lossesOf(s schemeTable) (all []float64) {
+func lossesOf(s compare.Comparison) (all []bench.Number) {
 	for _, row := range s.Schemes {
 		all = append(all, row.Loss)
 	}
@@ -247,7 +198,7 @@ func TestSchemeLines(t *testing.T) {
 	if !strings.HasSuffix(got.Rollout.Title, ": group g, reward 1, 1 turn, 2 tokens.") { // as reweight show has it
 		t.Errorf("title %q", got.Rollout.Title)
 	}
-	if got.Rollout.Texts[1] != "#8" || got.Schemes[0].Drift != nil || !slices.Contains(names, "rloo") || !slices.Contains(names, "vespo") || slices.Contains(names, "aem") {
+	if got.Rollout.Texts[1] != "#8" || !math.IsNaN(float64(got.Schemes[0].Drift)) || !slices.Contains(names, "rloo") || !slices.Contains(names, "vespo") || slices.Contains(names, "aem") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -256,17 +207,13 @@ func TestSchemeLines(t *testing.T) {
 func TestSchemesWidth(t *testing.T) {
 	path := write(t, without(embedded(t), "entropy", "ref_energy"))
 	schemesJSON(t, "cispo", path, "-surprisal-entropy")
-	var stdout, stderr bytes.Buffer
-	status := run([]string{"-scheme", "cispo,gtpo", path, "-surprisal-entropy"}, &stdout, &stderr)
 	const reason = "needs an entropy whose bounds are at most 0.1 nats apart, and this one is estimated from surprisal, without bounds: -entropy-width Inf takes it"
-	if status != 2 || !strings.HasSuffix(stderr.String(), ": gtpo "+reason+"\n") {
-		t.Errorf("status %d, %s", status, stderr.String())
-	}
+	refused(t, ": gtpo "+reason+"\n", "-scheme", "cispo,gtpo", path, "-surprisal-entropy")
 	if all, want := runSchemes(t, "all", path, "-surprisal-entropy"), "\nLeft out: aem, gtpo, grpo_s, empg, entropy_mask: "+reason+"\n"; !strings.Contains(all, want) || !strings.Contains(all, "\ngspo ") {
 		t.Errorf("no %q in\n%s", want, all)
 	}
 	got := schemesJSON(t, "cispo,gtpo", path, "-surprisal-entropy", "-entropy-width", "Inf")
-	if len(got.Estimates) != 1 || got.Schemes[1].Drift == nil {
+	if len(got.Estimates) != 1 || math.IsNaN(float64(got.Schemes[1].Drift)) {
 		t.Errorf("%+v", got)
 	}
 
@@ -289,11 +236,7 @@ func TestSchemesNotFinite(t *testing.T) {
 	must.Do(os.WriteFile(path, []byte(fmt.Sprintf(line+line, "3e38", "-3e38")), 0o666))
 	for _, format := range []string{"table", "json"} {
 		page := filepath.Join(t.TempDir(), "page.html")
-		var stdout, stderr bytes.Buffer
-		status := run([]string{"-scheme", "uniform,rloo", "-format", format, "-html", page, path}, &stdout, &stderr)
-		if want := "reweight: " + path + ": rloo: the loss is not finite\n"; status != 2 || stdout.Len() > 0 || stderr.String() != want {
-			t.Errorf("%s: status %d, printed %q and %q", format, status, &stdout, &stderr)
-		}
+		refused(t, "reweight: "+path+": rloo: the loss is not finite\n", "-scheme", "uniform,rloo", "-format", format, "-html", page, path)
 		if _, err := os.Stat(page); err == nil {
 			t.Errorf("%s: the page is written", format)
 		}

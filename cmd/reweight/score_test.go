@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -19,59 +18,31 @@ import (
 	"github.com/seed621a2839/reweight/rollout"
 )
 
-// runScore runs a command that succeeds, and returns what it prints.
-func runScore(t *testing.T, args ...string) string {
-	t.Helper()
-	var stdout, stderr bytes.Buffer
-	if status := run(args, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
-		t.Fatalf("reweight %q: status %d: %s", args, status, stderr.String())
-	}
-	return stdout.String()
-}
-
-// refused fails unless a command ends with status 2 and one line that has the text.
-func refused(t *testing.T, want string, args ...string) {
-	t.Helper()
-	var stdout, stderr bytes.Buffer
-	status := run(args, &stdout, &stderr)
-	if s := stderr.String(); status != 2 || strings.Count(s, "\n") != 1 || !strings.Contains(s, want) || stdout.Len() > 0 {
-		t.Errorf("reweight %q: status %d, stderr %q, want %q; printed %q", args, status, s, want, stdout.String())
-	}
-}
-
 // lakeShards writes the trajectories of testdata, n in a file, and returns the names of the
 // files.
 func lakeShards(t *testing.T, n int) []string {
 	t.Helper()
 	src := must.Get(rollout.Open(filepath.Join("..", "..", "testdata", "frozenlake.safetensors")))
 	defer src.Close()
-	dir := t.TempDir()
-	var names []string
-	var w *rollout.Writer
-	end := func() {
-		if w == nil {
-			return
-		}
-		must.Do(w.Close(nil))
-	}
-	for s := 0; ; s++ {
+	var all []*rollout.Trajectory
+	for {
 		tr, err := src.Next()
 		if err == io.EOF {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s%n == 0 {
-			end()
-			names = append(names, filepath.Join(dir, fmt.Sprintf("shard-%03d.safetensors", s/n)))
-			if w, err = rollout.NewWriter(names[len(names)-1]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		must.Do(w.Add(tr))
+		must.Do(err)
+		all = append(all, tr)
 	}
-	end()
+	dir := t.TempDir()
+	var names []string
+	for part := range slices.Chunk(all, n) {
+		names = append(names, filepath.Join(dir, fmt.Sprintf("shard-%03d.safetensors", len(names))))
+		w := must.Get(rollout.NewWriter(names[len(names)-1]))
+		for _, tr := range part {
+			must.Do(w.Add(tr))
+		}
+		must.Do(w.Close(nil))
+	}
 	return names
 }
 
@@ -89,46 +60,24 @@ func contents(t *testing.T, dir, suffix string) map[string]string {
 	return all
 }
 
-// tensorsOf returns the tensors of scores, joined in the order of the files.
-func tensorsOf(t *testing.T, names ...string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	for _, name := range names {
-		data := must.Get(os.ReadFile(name))
-		var header map[string]json.RawMessage
-		n := 8 + int(data[0]) + int(data[1])<<8
-		decode(t, data[8:n], &header)
-		for tensor, text := range header {
-			if tensor == "__metadata__" || tensor == "seq_offsets" {
-				continue
-			}
-			var is struct {
-				DType   string
-				Offsets [2]int `json:"data_offsets"`
-			}
-			must.Do(json.Unmarshal(text, &is))
-			all[tensor] += string(data[n:][is.Offsets[0]:is.Offsets[1]])
-		}
-	}
-	return all
-}
-
-// TestScorePieces: the three commands, whatever the split, give what reweight gives
-// in a directory.
+// TestScorePieces: the three commands, whatever the split, give what reweight gives in a
+// directory, for a file or for many at once.
 func TestScorePieces(t *testing.T) {
-	whole := filepath.Join("..", "..", "testdata", "frozenlake.safetensors")
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	runScore(t, whole, "-o", in("all"), "-scope", "batch", "-beta", "0.7")
+	flags := []string{"-scope", "batch", "-beta", "0.7"}
+	printed(t, append(flags, "-o", in("all"), lake("frozenlake.safetensors"))...)
 	want := tensorsOf(t, in("all/frozenlake.safetensors.safetensors"))
-	if len(want["weights"]) != 4*18308 || len(want["advantages"]) != 4*18308 || len(want) != 2 {
-		t.Fatalf("%d tensors of %d and %d bytes", len(want), len(want["weights"]), len(want["advantages"]))
+	if len(want["weights"]) != 18308 || len(want["advantages"]) != 18308 || len(want) != 2 {
+		t.Fatalf("%d tensors of %d and %d elements", len(want), len(want["weights"]), len(want["advantages"]))
 	}
 	shards := lakeShards(t, 19)
+	must.Do(os.Mkdir(in("partials"), 0o777))
+	must.Do(os.WriteFile(in("partials/.hidden"), []byte("{"), 0o666))
 	var partials []string
 	for i, name := range shards {
-		partials = append(partials, in(fmt.Sprint("partial-", i)))
-		if printed := runScore(t, "score", "partial", "-scope", "batch", "-o", partials[i], name); printed != "" {
+		partials = append(partials, in(fmt.Sprint("partials/", i)))
+		if printed := printed(t, "score", "partial", "-scope", "batch", "-o", partials[i], name); printed != "" {
 			t.Errorf("printed %q", printed)
 		}
 	}
@@ -136,18 +85,30 @@ func TestScorePieces(t *testing.T) {
 		must.Do(os.WriteFile(in(name), []byte(text), 0o666))
 		return in(name)
 	}
-	left := write("left", runScore(t, append([]string{"score", "merge"}, partials[:3]...)...))
-	merged := write("merged", runScore(t, append([]string{"score", "merge", left}, partials[3:]...)...))
-	if once := runScore(t, append([]string{"score", "partial"}, shards...)...); once != contents(t, dir, "merged")["merged"] {
-		t.Error("the statistics of all files at once differ from merged ones")
+	left := write("left", printed(t, append([]string{"score", "merge"}, partials[:3]...)...))
+	all := printed(t, append([]string{"score", "merge", left}, partials[3:]...)...)
+	merged := write("merged", all)
+	for _, same := range [][]string{append([]string{"score", "partial"}, shards...), {"score", "merge", in("partials")}} {
+		if got := printed(t, same...); got != all {
+			t.Errorf("%q prints other statistics", same)
+		}
 	}
+	apply := append([]string{"score", "apply", "-merged", merged}, flags...)
+	printed(t, slices.Concat(apply, []string{"-o", in("new") + "/"}, shards[:4])...)
+	printed(t, slices.Concat(apply, []string{"-o", in("new")}, shards[4:])...)
+	printed(t, append(apply, "-o", in("one.safetensors"), shards[1])...)
 	var outputs []string
-	for i, name := range shards {
-		outputs = append(outputs, in(fmt.Sprint(i, ".safetensors")))
-		runScore(t, "score", "apply", "-merged", merged, "-scope", "batch", "-beta", "0.7", name, "-o", outputs[i])
+	for _, name := range shards {
+		outputs = append(outputs, in("new/"+filepath.Base(name)+".safetensors"))
 	}
-	if got := tensorsOf(t, outputs...); !maps.Equal(got, want) {
+	if got := tensorsOf(t, outputs...); !maps.EqualFunc(got, want, slices.Equal) {
 		t.Error("scores depend on the split")
+	}
+	printed(t, append(flags, "-o", in("whole"), filepath.Dir(shards[0]))...)
+	files := contents(t, in("new"), "")
+	one := string(must.Get(os.ReadFile(in("one.safetensors"))))
+	if !maps.Equal(files, contents(t, in("whole"), "")) || files[filepath.Base(outputs[1])] != one {
+		t.Error("scores depend on how many files a command has")
 	}
 	f := must.Get(rollout.OpenFile(outputs[1]))
 	defer f.Close()
@@ -166,6 +127,8 @@ func TestScorePieces(t *testing.T) {
 	refused(t, "left: unexpected EOF", "score", "merge", write("left", ""))
 	refused(t, "merged is the input file", "score", "merge", merged, "-o", merged)
 	refused(t, "merged is the input file", "score", "apply", "-merged", merged, shards[0], "-o", merged)
+	refused(t, "want a directory for the scores of several files", append(apply, "-o", in("none"), filepath.Dir(shards[0]))...)
+	refused(t, "scores need a directory of their own", append(apply, "-o", filepath.Dir(shards[0]), shards[0])...)
 	if _, err := os.Stat(in("x.safetensors")); err == nil {
 		t.Error("a refused command has written")
 	}
@@ -176,7 +139,7 @@ func TestMergeLeavesOut(t *testing.T) {
 	shards := lakeShards(t, 64)
 	dir := t.TempDir()
 	one, left := filepath.Join(dir, "one"), filepath.Join(dir, ".reweight-0123456789abcdef.tmp")
-	runScore(t, "score", "partial", shards[0], "-o", one)
+	printed(t, "score", "partial", shards[0], "-o", one)
 	must.Do(os.WriteFile(left, []byte("{"), 0o666))
 	if all, err := filepath.Glob(filepath.Join(dir, "[^.]*")); err != nil || len(all) != 1 {
 		t.Errorf("the shell's * stands for %v, %v", all, err)
@@ -184,65 +147,8 @@ func TestMergeLeavesOut(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	status := run([]string{"score", "merge", left, one}, &stdout, &stderr)
 	want := "Warning: " + left + " is left out: it is incomplete, and its run was killed or still writes it.\n"
-	if status != 0 || stderr.String() != want || stdout.String() != runScore(t, "score", "merge", one) {
+	if status != 0 || stderr.String() != want || stdout.String() != printed(t, "score", "merge", one) {
 		t.Errorf("status %d, %q, want %q", status, &stderr, want)
-	}
-}
-
-// TestScoreMany: a directory stands for its files, and apply does many files at once.
-func TestScoreMany(t *testing.T) {
-	shards := lakeShards(t, 19)
-	dir := t.TempDir()
-	in := func(name string) string { return filepath.Join(dir, name) }
-	must.Do(os.Mkdir(in("partials"), 0o777))
-	for i, name := range shards {
-		runScore(t, "score", "partial", name, "-o", in(fmt.Sprint("partials/", i)))
-	}
-	must.Do(os.WriteFile(in("partials/.hidden"), []byte("{"), 0o666))
-	runScore(t, "score", "merge", in("partials"), "-o", in("merged"))
-	if merged, want := contents(t, dir, "merged")["merged"], runScore(t, append([]string{"score", "partial"}, shards...)...); merged != want {
-		t.Errorf("merged\n%swant\n%s", merged, want)
-	}
-	runScore(t, "-o", in("whole"), filepath.Dir(shards[0]))
-	want := contents(t, in("whole"), "")
-	runScore(t, append([]string{"score", "apply", "-merged", in("merged"), "-o", in("new") + "/"}, shards[:4]...)...)
-	runScore(t, append([]string{"score", "apply", "-merged", in("merged"), "-o", in("new")}, shards[4:]...)...)
-	if got := contents(t, in("new"), ""); len(want) != len(shards) || !maps.Equal(got, want) {
-		t.Errorf("%d files, want the same %d", len(got), len(want))
-	}
-	refused(t, "want a directory for the scores of several files", "score", "apply", "-merged", in("merged"), "-o", in("none"), filepath.Dir(shards[0]))
-	refused(t, "scores need a directory of their own", "score", "apply", "-merged", in("merged"), "-o", filepath.Dir(shards[0]), shards[0])
-}
-
-func TestScoreUse(t *testing.T) {
-	file := filepath.Join("..", "..", "testdata", "frozenlake-small.safetensors")
-	for _, c := range []struct {
-		want string
-		args []string
-	}{
-		{"reweight score: want partial, merge or apply", nil},
-		{`reweight score: "split" is no command`, []string{"split"}},
-		{"reweight score partial: no files given", []string{"partial"}},
-		{"reweight score merge: no files given", []string{"merge"}},
-		{"reweight score apply: no -merged given", []string{"apply", file, "-o", "x"}},
-		{"reweight score apply: no -o given", []string{"apply", file, "-merged", "x"}},
-		{"reweight score apply: no FILE given", []string{"apply", "-o", "x.safetensors", "-merged", "x"}},
-		{"-o is x, want a directory for the scores of several files", []string{"apply", "-o", "x", "-merged", "y", "a", "b"}},
-		{"-lambda is 81, want 0 to 80", []string{"partial", "-lambda", "81", file}},
-		{"-scope is \"moon\"", []string{"partial", "-scope", "moon", file}},
-		{"-entropy-width is NaN", []string{"partial", "-entropy-width", "NaN", file}},
-		{"-vocab is 0", []string{"partial", "-vocab", "0", file}},
-		{"-o is empty", []string{"partial", "-o", "", file}},
-		{"no/none: no such file", []string{"merge", "no/none"}},
-		{"score_test.go: invalid character", []string{"merge", "score_test.go"}},
-		{"flag provided but not defined: -clip-low", []string{"partial", "-clip-low", "0.1", file}},
-	} {
-		refused(t, c.want, append([]string{"score"}, c.args...)...)
-	}
-	for _, args := range [][]string{{"-h"}, {"partial", "-h"}, {"merge", "-h"}, {"apply", "-h"}} {
-		if text := runScore(t, append([]string{"score"}, args...)...); !strings.HasPrefix(text, "Usage:") {
-			t.Errorf("%v: %q", args, text)
-		}
 	}
 }
 
@@ -254,7 +160,7 @@ func TestDirectory(t *testing.T) {
 	score := func(args ...string) scorefiles.Summary {
 		t.Helper()
 		var s scorefiles.Summary
-		decode(t, []byte(runScore(t, append([]string{"-format", "json", "-o", dir}, args...)...)), &s)
+		decode(t, []byte(printed(t, append([]string{"-format", "json", "-o", dir}, args...)...)), &s)
 		return s
 	}
 	s := score(shards...)
@@ -272,7 +178,7 @@ func TestDirectory(t *testing.T) {
 		t.Error("another signal gives the same scores")
 	}
 	slices.Reverse(shards)
-	if text := runScore(t, append([]string{"-o", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") {
+	if text := printed(t, append([]string{"-o", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") {
 		t.Error(text)
 	}
 	if !maps.Equal(contents(t, dir, ""), first) {
@@ -292,7 +198,7 @@ func TestDirectory(t *testing.T) {
 func TestTwoInOneDirectory(t *testing.T) {
 	shards := lakeShards(t, 19)
 	alone, both := t.TempDir(), t.TempDir()
-	runScore(t, append([]string{"-o", alone}, shards...)...)
+	printed(t, append([]string{"-o", alone}, shards...)...)
 	for range 3 {
 		var processes [2]*exec.Cmd
 		for i := range processes {
@@ -358,10 +264,10 @@ func TestPartialEstimates(t *testing.T) {
 		line := fmt.Sprintf(`{"token_ids":[1,2,3,%d],"mask":[0,1,1,1],"old_logprobs":[0,-0.5,-1,-1],"rewards":%d,"group_id":0%s}`+"\n", i, i, entropy)
 		must.Do(os.WriteFile(name, []byte(line), 0o666))
 		names, partials = append(names, name), append(partials, name+".partial")
-		runScore(t, "score", "partial", "-signal", "surprisal", "-surprisal-entropy", "-entropy-width", "Inf", name, "-o", partials[i])
+		printed(t, "score", "partial", "-signal", "surprisal", "-surprisal-entropy", "-entropy-width", "Inf", name, "-o", partials[i])
 	}
-	together := runScore(t, append([]string{"score", "partial", "-signal", "surprisal", "-surprisal-entropy", "-entropy-width", "Inf"}, names...)...)
-	if merged := runScore(t, append([]string{"score", "merge"}, partials...)...); together != merged || strings.Count(merged, "estimated_entropy") != 1 {
+	together := printed(t, append([]string{"score", "partial", "-signal", "surprisal", "-surprisal-entropy", "-entropy-width", "Inf"}, names...)...)
+	if merged := printed(t, append([]string{"score", "merge"}, partials...)...); together != merged || strings.Count(merged, "estimated_entropy") != 1 {
 		t.Errorf("together\n%smerged\n%s", together, merged)
 	}
 }
@@ -377,12 +283,12 @@ func TestScoreOtherFlags(t *testing.T) {
 	}
 	must.Do(os.WriteFile(in("x.jsonl"), []byte(text.String()), 0o666))
 	flags := []string{"-signal", "surprisal", "-action-open", "6", "-action-close", "7", "-group-size", "2"}
-	runScore(t, append([]string{"score", "partial", in("x.jsonl"), "-o", in("merged")}, flags...)...)
+	printed(t, append([]string{"score", "partial", in("x.jsonl"), "-o", in("merged")}, flags...)...)
 	apply := []string{"score", "apply", in("x.jsonl"), "-merged", in("merged"), "-o", in("out.safetensors")}
 	refused(t, "since they were made: they were made with action tags of the ids [6] and [7], groups of 2, but it is opened with groups of 2 (the flags have to be",
 		append(apply, "-signal", "surprisal", "-group-size", "2")...)
 	refused(t, "but it is opened with no options (the flags have to be", append(apply, "-signal", "surprisal")...)
-	runScore(t, append(apply, flags...)...)
+	printed(t, append(apply, flags...)...)
 
 	// The same file elsewhere has the same groups, and one of the same name others.
 	must.Do(os.MkdirAll(in("other"), 0o777))
@@ -390,12 +296,12 @@ func TestScoreOtherFlags(t *testing.T) {
 		must.Do(os.WriteFile(in(name), []byte(text), 0o666))
 	}
 	t.Chdir(in("other"))
-	runScore(t, append([]string{"score", "partial", "x.jsonl", "-o", "partial"}, flags...)...)
-	runScore(t, "score", "merge", "partial", in("merged"), "-o", "both")
+	printed(t, append([]string{"score", "partial", "x.jsonl", "-o", "partial"}, flags...)...)
+	printed(t, "score", "merge", "partial", in("merged"), "-o", "both")
 	if both := contents(t, ".", "both")["both"]; strings.Count(both, `"id":"file `) != 4 {
 		t.Errorf("want 4 groups: %s", both)
 	}
-	runScore(t, append([]string{"score", "apply", in("copy.jsonl"), "-merged", "both", "-o", "out.safetensors"}, flags...)...)
+	printed(t, append([]string{"score", "apply", in("copy.jsonl"), "-merged", "both", "-o", "out.safetensors"}, flags...)...)
 }
 
 // TestDirectoryEstimates: entropies without bounds are refused, and marked in what is
@@ -431,13 +337,13 @@ func TestDirectoryEstimates(t *testing.T) {
 	refused(t, wide, append([]string{"-o", out}, flags...)...)
 	refused(t, wide, append([]string{"score", "partial"}, flags...)...)
 	flags = append(flags, "-entropy-width", "Inf")
-	if printed := runScore(t, append([]string{"-o", out}, flags...)...); !strings.Contains(printed, "x.jsonl is estimated from surprisal, without bounds.") {
+	if printed := printed(t, append([]string{"-o", out}, flags...)...); !strings.Contains(printed, "x.jsonl is estimated from surprisal, without bounds.") {
 		t.Errorf("printed %s", printed)
 	}
-	if printed := runScore(t, append([]string{"-format", "json", "-o", out}, flags...)...); !strings.Contains(printed, `"from": "surprisal"`) {
+	if printed := printed(t, append([]string{"-format", "json", "-o", out}, flags...)...); !strings.Contains(printed, `"from": "surprisal"`) {
 		t.Errorf("printed %s", printed)
 	}
-	if printed := runScore(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed, `"estimated_entropy":{"from":"surprisal","width":null}`) {
+	if printed := printed(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed, `"estimated_entropy":{"from":"surprisal","width":null}`) {
 		t.Errorf("printed %s", printed)
 	}
 	f := must.Get(rollout.OpenFile(filepath.Join(out, "x.jsonl.safetensors")))

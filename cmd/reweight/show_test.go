@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,11 +22,7 @@ func frozenLakeCopy(t *testing.T) string {
 func shown(t *testing.T, args ...string) string {
 	t.Helper()
 	t.Setenv("COLUMNS", "")
-	var stdout, stderr bytes.Buffer
-	if status := run(append([]string{"show"}, args...), &stdout, &stderr); status != 0 || stderr.Len() > 0 {
-		t.Fatalf("status %d: %s", status, stderr.String())
-	}
-	return stdout.String()
+	return printed(t, append([]string{"show"}, args...)...)
 }
 
 // TestShow: what is printed into a pipe.
@@ -118,52 +113,30 @@ func TestShowWrongUse(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.json")
 	must.Do(os.WriteFile(bad, []byte("{}"), 0o666))
 	page := filepath.Join(t.TempDir(), "page.html")
-	for _, c := range []struct {
-		args []string
-		want string // the message after "reweight show: "
-	}{
-		{nil, "no FILE given\n"},
-		{[]string{path, "-x"}, "flag provided but not defined: -x"},
-		{[]string{path, "-trajectory", "32"}, "-trajectory has 32, want 0 to 31\n"},
-		{[]string{path, "-trajectory", "0-x"}, `-trajectory has "0-x", want numbers from 0 and ranges, such as 0,4-7` + "\n"},
-		{[]string{path, "-trajectory="}, `-trajectory has "", want numbers`},
-		{[]string{path, "-signal", "loudness"}, `-signal is "loudness", want one of [energy ref_entropy surprisal log_ratio]`},
-		{[]string{path, "-html="}, "-html is empty, want a name"},
-		{[]string{path, "-html", path}, "-html: " + path + " is the input file"},
-		{[]string{path, "-html", filepath.Join(bad, "page.html")}, "-html: " + filepath.Join(bad, "page.html") + ": "},
-		{[]string{path, "-vocab-file="}, "-vocab-file is empty, want a name"},
-		{[]string{path, "-vocab-file", bad}, "-vocab-file: " + bad + ": is neither a JSON list of texts nor"},
-		{[]string{path, "-vocab-file", "/nowhere\x1b.json"}, `-vocab-file: "/nowhere\x1b.json": no such file`},
-		{[]string{path, "-group-size", "0"}, "-group-size is 0"},
-		{[]string{path, "-group-size", "7", "-html", page}, path + ": 32 trajectories, want a multiple of the group size, 7"},
-		{[]string{"/nowhere/\x1b[31m"}, `"/nowhere/\x1b[31m": `},
-		{[]string{path, write(t, embedded(t)), "-trajectory", "64", "-html", page}, "-trajectory has 64, want 0 to 63\n"},
+	empty := filepath.Join(t.TempDir(), "empty.jsonl")
+	must.Do(os.WriteFile(empty, nil, 0o666))
+	for _, c := range []struct{ args, want string }{ // the message after "reweight show: "
+		{"", "no FILE given\n"},
+		{path + " -x", "flag provided but not defined: -x"},
+		{path + " -trajectory 32", "-trajectory has 32, want 0 to 31\n"},
+		{path + " -trajectory 0-x", `-trajectory has "0-x", want numbers from 0 and ranges, such as 0,4-7` + "\n"},
+		{path + " -trajectory=", `-trajectory has "", want numbers`},
+		{path + " -signal loudness", `-signal is "loudness", want one of [energy ref_entropy surprisal log_ratio]`},
+		{path + " -html=", "-html is empty, want a name"},
+		{path + " -html " + path, "-html: " + path + " is the input file"},
+		{path + " -html " + filepath.Join(bad, "page.html"), "-html: " + filepath.Join(bad, "page.html") + ": "},
+		{path + " -vocab-file=", "-vocab-file is empty, want a name"},
+		{path + " -vocab-file " + bad, "-vocab-file: " + bad + ": is neither a JSON list of texts nor"},
+		{path + " -vocab-file /nowhere\x1b.json", `-vocab-file: "/nowhere\x1b.json": no such file`},
+		{path + " -group-size 0", "-group-size is 0"},
+		{path + " -group-size 7 -html " + page, path + ": 32 trajectories, want a multiple of the group size, 7"},
+		{"/nowhere/\x1b[31m", `"/nowhere/\x1b[31m": `},
+		{path + " " + write(t, embedded(t)) + " -trajectory 64 -html " + page, "-trajectory has 64, want 0 to 63\n"},
+		{empty, empty + ": there are no tokens\n"},
 	} {
-		var stdout, stderr bytes.Buffer
-		status := run(append([]string{"show"}, c.args...), &stdout, &stderr)
-		message := stderr.String()
-		if status != 2 || stdout.Len() > 0 || strings.Count(message, "\n") != 1 || !strings.HasPrefix(message, "reweight show: "+c.want) {
-			t.Errorf("show %q: status %d, %q, %q, want %q", c.args, status, stdout.String(), message, c.want)
-		}
+		refused(t, "reweight show: "+c.want, "show "+c.args)
 	}
 	if _, err := os.Stat(page); err == nil {
 		t.Error("an error leaves a page")
-	}
-}
-
-func TestShowHelp(t *testing.T) {
-	if got := shown(t, "-h"); !strings.Contains(got, "Usage: reweight show") || !strings.Contains(got, "-action-tags") {
-		t.Errorf("the help is %q", got)
-	}
-}
-
-// TestShowNothing: the error about rollouts without tokens names the file.
-func TestShowNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "empty.jsonl")
-	must.Do(os.WriteFile(path, nil, 0o666))
-	var stdout, stderr bytes.Buffer
-	status := run([]string{"show", path}, &stdout, &stderr)
-	if want := "reweight show: " + path + ": there are no tokens\n"; status != 2 || stdout.Len() > 0 || stderr.String() != want {
-		t.Errorf("status %d, %q and %q, want %q", status, &stdout, &stderr, want)
 	}
 }
