@@ -3,6 +3,7 @@ package atomicfile
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -111,7 +112,8 @@ func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must.Do(os.WriteFile("file", []byte("old"), 0o666))
 	must.Do(os.MkdirAll("dir", 0o777))
-	before := names(t)
+	names := func() string { return fmt.Sprint(must.Get(filepath.Glob("*")), must.Get(filepath.Glob("dir/*"))) }
+	before := names()
 	for _, c := range []struct{ path, want string }{
 		{"file", ""},
 		{"new", ""},
@@ -131,12 +133,12 @@ func TestCheck(t *testing.T) {
 			if want == "" && name == "Write" {
 				want = c.path + ": fill is called"
 			}
-			if got := text(err); (want == "") != (got == "") || !strings.HasPrefix(got, want) {
-				t.Errorf("%s(%q): error %q, want %q", name, c.path, got, want)
+			if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s(%q): error %v, want %q", name, c.path, err, want)
 			}
 		}
 	}
-	if after := names(t); after != before {
+	if after := names(); after != before {
 		t.Errorf("there are %s, want %s", after, before)
 	}
 	if old, err := os.ReadFile("file"); string(old) != "old" {
@@ -189,30 +191,12 @@ func TestRead(t *testing.T) {
 	if data, err := Read(path, 5); err != nil || string(data) != "hello" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if _, err := Read(path, 4); text(err) != path+": 5 bytes, want at most 4" {
+	if _, err := Read(path, 4); fmt.Sprint(err) != path+": 5 bytes, want at most 4" {
 		t.Errorf("too large: error %v", err)
 	}
-	if _, err := Read(dir, 5); text(err) != dir+": not a regular file" {
+	if _, err := Read(dir, 5); fmt.Sprint(err) != dir+": not a regular file" {
 		t.Errorf("a directory: error %v", err)
 	}
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// names returns the names in the current directory and in dir.
-func names(t *testing.T) string {
-	t.Helper()
-	var all []string
-	for _, pattern := range []string{"*", "dir/*"} {
-		some := must.Get(filepath.Glob(pattern))
-		all = append(all, some...)
-	}
-	return strings.Join(all, " ")
 }
 
 // TestPanic: a fill that panics leaves nothing behind.
