@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -175,21 +173,11 @@ func TestSchemesPage(t *testing.T) {
 
 // TestSchemeLines: lines of JSON with no more than a scheme reads are enough for it.
 func TestSchemeLines(t *testing.T) {
-	var lines bytes.Buffer
-	for _, r := range []struct {
-		reward float64
-		old    []float64
-	}{{1, []float64{-1, -2}}, {0, []float64{-0.5, -3}}} {
-		line, err := json.Marshal(map[string]any{
-			"group_id": "g", "reward": r.reward, "role": []int{1, 2}, "old_logprobs": r.old, "logprobs": []float64{-1, -2.5}, "token_ids": []int{7, 8},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&lines, "%s\n", line)
-	}
+	const lines = `{"group_id": "g", "reward": 1, "role": [1, 2], "old_logprobs": [-1, -2], "logprobs": [-1, -2.5], "token_ids": [7, 8]}
+{"group_id": "g", "reward": 0, "role": [1, 2], "old_logprobs": [-0.5, -3], "logprobs": [-1, -2.5], "token_ids": [7, 8]}
+`
 	path := filepath.Join(t.TempDir(), "lines.jsonl")
-	must.Do(os.WriteFile(path, lines.Bytes(), 0o666))
+	must.Do(os.WriteFile(path, []byte(lines), 0o666))
 	got := schemesJSON(t, "all", path)
 	var names []string
 	for _, s := range got.Schemes {

@@ -289,19 +289,6 @@ func TestScoreOtherFlags(t *testing.T) {
 		append(apply, "-signal", "surprisal", "-group-size", "2")...)
 	refused(t, "but it is opened with no options (the flags have to be", append(apply, "-signal", "surprisal")...)
 	printed(t, append(apply, flags...)...)
-
-	// The same file elsewhere has the same groups, and one of the same name others.
-	must.Do(os.MkdirAll(in("other"), 0o777))
-	for name, text := range map[string]string{"other/x.jsonl": strings.ReplaceAll(text.String(), "1,6,3", "2,6,3"), "copy.jsonl": text.String()} {
-		must.Do(os.WriteFile(in(name), []byte(text), 0o666))
-	}
-	t.Chdir(in("other"))
-	printed(t, append([]string{"score", "partial", "x.jsonl", "-o", "partial"}, flags...)...)
-	printed(t, "score", "merge", "partial", in("merged"), "-o", "both")
-	if both := contents(t, ".", "both")["both"]; strings.Count(both, `"id":"file `) != 4 {
-		t.Errorf("want 4 groups: %s", both)
-	}
-	printed(t, append([]string{"score", "apply", in("copy.jsonl"), "-merged", "both", "-o", "out.safetensors"}, flags...)...)
 }
 
 // TestDirectoryEstimates: entropies without bounds are refused, and marked in what is
