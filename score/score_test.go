@@ -194,6 +194,21 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
+// TestMergeKeeps: a partial can be merged with several others.
+func TestMergeKeeps(t *testing.T) {
+	var partials []*Partial
+	for _, s := range deal(trajectories(t), 4, 1) {
+		partials = append(partials, mustOf(t, Default, s))
+	}
+	common := mustMerge(t, partials[0], partials[1])
+	first := mustMerge(t, common, partials[2])
+	before := string(marshal(t, first))
+	mustMerge(t, common, partials[3])
+	if string(marshal(t, first)) != before {
+		t.Error("the second one changes what the first one gave")
+	}
+}
+
 // TestPrompts: within a file prompts may differ in a group, whose prompt is then not
 // known; nor is it without token ids, or without a response.
 func TestPrompts(t *testing.T) {
@@ -269,13 +284,19 @@ func TestFew(t *testing.T) {
 		}
 	}
 
-	// A mean that is rounded to a negative zero.
+	// A mean that is rounded to a negative zero, and a reward that is one.
 	low := trajectories(t)[4]
 	for i := range low.Entropy {
 		low.Entropy[i] = 0
 	}
 	low.Entropy[slices.Index(low.Role, reweight.RoleReasoning)] = -math.SmallestNonzeroFloat32
+	low.Rewards[0] = float32(math.Copysign(0, -1))
 	p = mustOf(t, Default, named("low", low))
+	for _, x := range slices.Concat(p.groups[0].rewards, p.groups[0].spans) {
+		if math.Signbit(float64(x)) {
+			t.Errorf("%v is in the partial, which has another text in another order", x)
+		}
+	}
 	results(t, reread(t, p), Default, named("low", low))
 
 	// A trajectory without tokens still counts for its group.
