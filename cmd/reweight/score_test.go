@@ -333,9 +333,7 @@ func TestDirectoryEstimates(t *testing.T) {
 	if printed := printed(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed, `"estimated_entropy":{"from":"surprisal","width":null}`) {
 		t.Errorf("printed %s", printed)
 	}
-	f := must.Get(rollout.OpenFile(filepath.Join(out, "x.jsonl.safetensors")))
-	defer f.Close()
-	if m := f.Metadata(); m["entropy"] != "estimated from surprisal" || m["entropy_width"] != "+Inf" {
+	if m := metadataOf(t, filepath.Join(out, "x.jsonl.safetensors")); m["entropy"] != "estimated from surprisal" || m["entropy_width"] != "+Inf" {
 		t.Errorf("metadata %v", m)
 	}
 }
