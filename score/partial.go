@@ -274,7 +274,8 @@ func (b *builder) partial(r *reader) *Partial {
 	p := &Partial{
 		signal: r.opt.ActFocus.Signal, advantages: b.advantages, actions: b.actions.total(), files: []*File{b.file},
 	}
-	for name, g := range b.groups {
+	for _, name := range slices.Sorted(maps.Keys(b.groups)) { // so that errors about them are the same each time
+		g := b.groups[name]
 		if g.key = name; b.local {
 			g.key = fmt.Sprintf("file %x group %d", b.file.SHA256, r.groups[name])
 		}
