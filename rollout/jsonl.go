@@ -114,7 +114,7 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 		return ifGiven(s, func() (err error) {
 			switch string(name) {
 			case "mask":
-				r.mask, err = s.Bools(nil)
+				r.mask, err = s.Bools()
 				return err
 			case "texts":
 				r.texts = nil // as another array without elements, an empty list is none
@@ -124,7 +124,7 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 					return err
 				})
 			case "seq_offsets":
-				if offsets, err = s.Int32s(nil); err == nil && len(offsets) != 2 {
+				if offsets, err = s.Int32s(); err == nil && len(offsets) != 2 {
 					err = s.Errorf("has %d elements, want 2, for the one trajectory of a line", len(offsets))
 				}
 				return err
@@ -141,9 +141,9 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 				if arrays[i].Per == reweight.PerTrajectory {
 					return s.Errorf("is of many trajectories: want group_id, of the one of a line")
 				}
-				*data, err = s.Int32s(nil)
+				*data, err = s.Int32s()
 			case *[]float32:
-				*data, err = s.Floats(nil)
+				*data, err = s.Floats()
 			case *reweight.Logits:
 				err = s.Errorf("cannot be read from JSON: use safetensors")
 			}
@@ -162,7 +162,7 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 
 // readRoles reads an array of roles.
 func readRoles(s *jsonscan.Scanner) ([]reweight.Role, error) {
-	numbers, err := s.Int32s(nil)
+	numbers, err := s.Int32s()
 	if err != nil {
 		return nil, err
 	}

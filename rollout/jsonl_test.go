@@ -196,8 +196,8 @@ func TestParseLine(t *testing.T) {
 		{"two rewards", parseNeMoRL, `{` + nemo + `,"rewards":[1,2]}`, "f:1: rewards has 2 elements, want 1, as in a batch of one sample"},
 		{"flat", parseNeMoRL, `{"input_lengths":[2],"token_ids":[7,8]}`, "f:1: token_ids[0] is 7, want an array"},
 		{"short", parseNeMoRL, `{"input_lengths":[3],"token_ids":[[7,8]]}`, "f:1: token_ids[0] has 2 elements, want at least the 3 of input_lengths"},
-		{"length", parseNeMoRL, `{"input_lengths":[-1]}`, "f:1: input_lengths[0] is -1, want a length"},
-		{"no length", parseNeMoRL, `{"token_ids":[[7,8]]}`, "f:1: input_lengths is missing"},
+		{"length", parseNeMoRL, `{"input_lengths":[-1]}`, "f:1: input_lengths is missing or below 0"},
+		{"no length", parseNeMoRL, `{"token_ids":[[7,8]]}`, "f:1: input_lengths is missing or below 0"},
 		{"element", parseNeMoRL, `{"input_lengths":[1],"advantages":[[null]]}`, "f:1: advantages[0][0] is null, want a number"},
 
 		{"sequence", parsePrimeRL, `{` + prime + `,"inference_logprobs":[null,-1,-2],"trainer_logprobs":[0,-3,-4],"entropy":[1,2,3],"advantages":[0,1,1],"rl_weights":[null,null,null],"step":1,"env_name":"x"}`,

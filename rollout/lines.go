@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -255,11 +256,17 @@ func (l *lines) checkPartial() error {
 		return nil
 	}
 	l.checked = len(text)
+	return l.partialError()
+}
+
+// partialError returns the error in an object that goes on, if there is one that no more
+// text could mend.
+func (l *lines) partialError() error {
+	text := l.filling.text[l.current.begin:]
 	var s jsonscan.Scanner
 	s.Reset(text)
-	var e *jsonscan.Error
-	if err := s.Skip(); errors.As(err, &e) && e.Byte < len(text) {
-		return l.located(l.current, err)
+	if e, ok := errors.AsType[*jsonscan.Error](s.Skip()); ok && e.Byte < len(text) {
+		return l.located(l.current, e)
 	}
 	return nil
 }
@@ -267,15 +274,8 @@ func (l *lines) checkPartial() error {
 // atEnd returns the error of a stream that ends here, io.EOF if that is right.
 func (l *lines) atEnd() error {
 	if l.partial {
-		var s jsonscan.Scanner
-		text := l.filling.text[l.current.begin:]
-		s.Reset(text)
-		err := s.Skip()
-		var e *jsonscan.Error
-		if errors.As(err, &e) && e.Byte >= len(text) {
-			return fmt.Errorf("%s:%d: the end is in the middle of an object that begins here: the line is cut off", l.name, l.current.line)
-		}
-		return l.located(l.current, err)
+		cutOff := fmt.Errorf("%s:%d: the end is in the middle of an object that begins here: the line is cut off", l.name, l.current.line)
+		return cmp.Or(l.partialError(), cutOff)
 	}
 	if l.wants != wantObject {
 		return l.unexpected()
@@ -325,8 +325,7 @@ func (l *lines) located(x extent, err error) error { return locate(err, l.name, 
 // locate adds the file and the line to an error about the object at x. The byte that an
 // error of JSON names becomes one of that line.
 func locate(err error, name string, text []byte, x extent) error {
-	var e *jsonscan.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*jsonscan.Error](err); ok {
 		before := text[x.begin : x.begin+e.Byte]
 		if breaks := bytes.Count(before, []byte{'\n'}); breaks > 0 {
 			x.line += breaks

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -42,34 +43,26 @@ func parseNeMoRL(s *jsonscan.Scanner, line int) ([]*record, error) {
 }
 
 func (n *nemoSample) field(s *jsonscan.Scanner, name []byte) error {
+	floats := (*jsonscan.Scanner).Floats
 	switch string(name) {
 	case "input_lengths":
-		return only(s, func() (err error) {
-			if n.length, err = s.Int64(); err == nil && n.length < 0 {
-				err = s.Errorf("is %d, want a length", n.length)
-			}
-			return err
-		})
+		return only(s, &n.length, (*jsonscan.Scanner).Int64)
 	case "token_ids":
-		return only(s, func() (err error) { n.TokenIDs, err = s.Int32s(nil); return err })
+		return only(s, &n.TokenIDs, (*jsonscan.Scanner).Int32s)
 	case "token_loss_mask":
-		return only(s, func() (err error) { n.mask, err = s.Bools(nil); return err })
+		return only(s, &n.mask, (*jsonscan.Scanner).Bools)
 	case "sample_loss_mask":
-		return only(s, func() (err error) { n.sampleMask, err = s.Float(); return err })
+		return only(s, &n.sampleMask, (*jsonscan.Scanner).Float)
 	case "advantages":
-		return only(s, func() (err error) { n.Advantages, err = s.Floats(nil); return err })
+		return only(s, &n.Advantages, floats)
 	case "prev_logprobs":
-		return only(s, func() (err error) { n.OldLogprobs, err = s.Floats(nil); return err })
+		return only(s, &n.OldLogprobs, floats)
 	case "generation_logprobs":
-		return only(s, func() (err error) { n.RolloutLogprobs, err = s.Floats(nil); return err })
+		return only(s, &n.RolloutLogprobs, floats)
 	case "rewards":
-		return ifGiven(s, func() (err error) { n.rewards, err = s.Floats(nil); return err })
+		return optional(s, &n.rewards, floats)
 	case "filtered_rewards":
-		return only(s, func() error {
-			reward, err := s.Float()
-			n.filtered = []float32{reward}
-			return err
-		})
+		return optional(s, &n.filtered, floats)
 	}
 	known, err := n.added.read(s, name)
 	if !known {
@@ -79,14 +72,14 @@ func (n *nemoSample) field(s *jsonscan.Scanner, name []byte) error {
 }
 
 // only reads the element of a list that has one, or null.
-func only(s *jsonscan.Scanner, read func() error) error {
+func only[T any](s *jsonscan.Scanner, dst *T, read func(*jsonscan.Scanner) (T, error)) error {
 	return ifGiven(s, func() error {
 		n := 0
-		err := s.Array(func(int) error {
-			if n++; n > 1 {
-				return nil
+		err := s.Array(func(int) (err error) {
+			if n++; n == 1 {
+				*dst, err = read(s)
 			}
-			return read()
+			return err
 		})
 		if err == nil && n != 1 {
 			err = s.Errorf("has %d elements, want 1, as in a batch of one sample", n)
@@ -98,43 +91,39 @@ func only(s *jsonscan.Scanner, read func() error) error {
 // cut takes the padding from the lists of tokens.
 func (n *nemoSample) cut() error {
 	if n.length < 0 {
-		return fmt.Errorf("input_lengths is missing")
+		return fmt.Errorf("input_lengths is missing or below 0")
 	}
-	for _, list := range []struct {
-		name string
-		n    int
-	}{
-		{"token_ids", len(n.TokenIDs)}, {"token_loss_mask", len(n.mask)}, {"advantages", len(n.Advantages)},
-		{"prev_logprobs", len(n.OldLogprobs)}, {"generation_logprobs", len(n.RolloutLogprobs)},
-	} {
-		if list.n != 0 && int64(list.n) < n.length {
-			return fmt.Errorf("%s[0] has %d elements, want at least the %d of input_lengths", list.name, list.n, n.length)
-		}
-	}
-	n.TokenIDs, n.mask = cutTo(n.TokenIDs, n.length), cutTo(n.mask, n.length)
-	n.Advantages, n.OldLogprobs, n.RolloutLogprobs = cutTo(n.Advantages, n.length), cutTo(n.OldLogprobs, n.length), cutTo(n.RolloutLogprobs, n.length)
-	return nil
+	return cmp.Or(
+		cutTo(n.length, "token_ids", &n.TokenIDs),
+		cutTo(n.length, "token_loss_mask", &n.mask),
+		cutTo(n.length, "advantages", &n.Advantages),
+		cutTo(n.length, "prev_logprobs", &n.OldLogprobs),
+		cutTo(n.length, "generation_logprobs", &n.RolloutLogprobs),
+	)
 }
 
-// cutTo returns the first n elements, or none of an empty list.
-func cutTo[E any](list []E, n int64) []E {
-	if len(list) == 0 {
+// cutTo leaves the first n elements, or none of an empty list.
+func cutTo[E any](n int64, name string, list *[]E) error {
+	switch got := int64(len(*list)); {
+	case got == 0:
 		return nil
+	case got < n:
+		return fmt.Errorf("%s[0] has %d elements, want at least the %d of input_lengths", name, got, n)
 	}
-	return list[:n:n]
+	*list = (*list)[:n:n]
+	return nil
 }
 
 // setRewards chooses the sample's reward. Where NeMo-RL drops samples before it trains,
 // rewards are those of all samples, in an order of their own.
 func (n *nemoSample) setRewards() error {
-	switch {
-	case n.filtered != nil:
-		n.Rewards = n.filtered
-		n.dropped = append(n.dropped, "rewards")
-	case len(n.rewards) > 1:
-		return fmt.Errorf("rewards has %d elements, want 1, as in a batch of one sample", len(n.rewards))
-	case len(n.rewards) == 1:
-		n.Rewards = n.rewards
+	name := "rewards"
+	if n.Rewards = n.rewards; n.filtered != nil {
+		n.dropped = append(n.dropped, name)
+		name, n.Rewards = "filtered_rewards", n.filtered
+	}
+	if len(n.Rewards) > 1 {
+		return fmt.Errorf("%s has %d elements, want 1, as in a batch of one sample", name, len(n.Rewards))
 	}
 	return nil
 }

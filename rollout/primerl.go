@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
 )
@@ -52,26 +51,24 @@ func parsePrimeRL(s *jsonscan.Scanner, line int) ([]*record, error) {
 }
 
 func (p *primeSequence) field(s *jsonscan.Scanner, name []byte) (err error) {
-	floats := func(list *[]float32) error {
-		return optional(s, list, func(s *jsonscan.Scanner) ([]float32, error) { return s.FloatsOrNull(nil, float32(math.NaN())) })
-	}
+	floats := (*jsonscan.Scanner).FloatsOrNull
 	switch string(name) {
 	case "token_ids":
-		p.TokenIDs, err = s.Int32s(nil)
+		p.TokenIDs, err = s.Int32s()
 		return err
 	case "loss_mask":
-		p.mask, err = s.Bools(nil)
+		p.mask, err = s.Bools()
 		return err
 	case "advantages":
-		return floats(&p.Advantages)
+		return optional(s, &p.Advantages, floats)
 	case "inference_logprobs":
-		return floats(&p.OldLogprobs)
+		return optional(s, &p.OldLogprobs, floats)
 	case "trainer_logprobs":
-		return floats(&p.Logprobs)
+		return optional(s, &p.Logprobs, floats)
 	case "entropy":
-		return floats(&p.Entropy)
+		return optional(s, &p.Entropy, floats)
 	case "rl_weights":
-		return floats(&p.weights)
+		return optional(s, &p.weights, floats)
 	}
 	known, err := p.added.read(s, name)
 	if !known {

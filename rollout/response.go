@@ -201,7 +201,7 @@ func (a *added) read(s *jsonscan.Scanner, name []byte) (known bool, err error) {
 		switch s.Kind() {
 		case jsonscan.Null:
 		case jsonscan.Array:
-			a.rewards, err = s.Floats(nil)
+			a.rewards, err = s.Floats()
 		default:
 			var reward float32
 			reward, err = s.Float()
@@ -289,7 +289,11 @@ func optional[T any](s *jsonscan.Scanner, dst *T, read func(*jsonscan.Scanner) (
 
 // optionalInt32s reads an array of integers or null. An empty array is not nil.
 func optionalInt32s(s *jsonscan.Scanner, dst *[]int32) error {
-	return optional(s, dst, func(s *jsonscan.Scanner) ([]int32, error) { return s.Int32s([]int32{}) })
+	return ifGiven(s, func() error {
+		list, err := s.Int32s()
+		*dst = append([]int32{}, list...)
+		return err
+	})
 }
 
 // optionalLogprob reads a number, or null as NaN.

@@ -46,15 +46,14 @@ const (
 type Scanner struct {
 	data  []byte
 	pos   int
-	depth int      // of the arrays and objects that callbacks are in
-	open  []byte   // the closing brackets that Skip waits for
+	depth int      // of the arrays and objects that pos is in
 	names [][]byte // the names seen so far in the objects that callbacks are in
 }
 
 // Reset makes s read data from its beginning.
 func (s *Scanner) Reset(data []byte) {
 	clear(s.names) // they alias the data of before
-	*s = Scanner{data: data, open: s.open[:0], names: s.names[:0]}
+	*s = Scanner{data: data, names: s.names[:0]}
 }
 
 // Offset returns how many bytes of the data were read.
@@ -88,8 +87,7 @@ func (s *Scanner) Errorf(format string, args ...any) error {
 
 // within adds the step to a value to the path of an error about it.
 func within(err error, step string) error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		if e.Path != "" && e.Path[0] != '[' {
 			step += "."
 		}
@@ -302,7 +300,7 @@ func (s *Scanner) Array(element func(i int) error) error {
 
 // enter goes behind an opening bracket.
 func (s *Scanner) enter() error {
-	if s.depth+len(s.open) >= maxDepth {
+	if s.depth >= maxDepth {
 		return &Error{Byte: s.pos, Syntax: true, Problem: fmt.Sprintf("more than %d arrays and objects within each other", maxDepth)}
 	}
 	s.depth++

@@ -51,20 +51,20 @@ var specials = [...]struct {
 	{[]byte(`"-Infinity"`), float32(math.Inf(-1))},
 }
 
-// Floats reads an array of numbers, and appends it to dst.
-func (s *Scanner) Floats(dst []float32) ([]float32, error) {
-	return appendAll(s, dst, quickFloat, (*Scanner).Float)
+// FloatOrNull reads a number, or null as NaN.
+func (s *Scanner) FloatOrNull() (float32, error) {
+	if s.Kind() == Null {
+		return nan, s.literal("null")
+	}
+	return s.Float()
 }
 
-// FloatsOrNull is Floats for an array that has null in the place of some numbers. It
-// appends missing for those.
-func (s *Scanner) FloatsOrNull(dst []float32, missing float32) ([]float32, error) {
-	return appendAll(s, dst, quickFloat, func(s *Scanner) (float32, error) {
-		if s.Kind() == Null {
-			return missing, s.literal("null")
-		}
-		return s.Float()
-	})
+// Floats reads an array of numbers. This and the other arrays are nil without elements.
+func (s *Scanner) Floats() ([]float32, error) { return readAll(s, quickFloat, (*Scanner).Float) }
+
+// FloatsOrNull reads an array of what FloatOrNull reads.
+func (s *Scanner) FloatsOrNull() ([]float32, error) {
+	return readAll(s, quickFloat, (*Scanner).FloatOrNull)
 }
 
 // Int64 reads an integer.
@@ -76,10 +76,8 @@ func (s *Scanner) Int32() (int32, error) {
 	return int32(i), err
 }
 
-// Int32s reads an array of integers, and appends it to dst.
-func (s *Scanner) Int32s(dst []int32) ([]int32, error) {
-	return appendAll(s, dst, quickInt32, (*Scanner).Int32)
-}
+// Int32s reads an array of integers.
+func (s *Scanner) Int32s() ([]int32, error) { return readAll(s, quickInt32, (*Scanner).Int32) }
 
 func (s *Scanner) integer(size int, large string) (int64, error) {
 	const want = "an integer"
@@ -119,25 +117,20 @@ func (s *Scanner) Bool() (bool, error) {
 	return false, s.wrong("true, false, 1 or 0")
 }
 
-// Bools reads an array of what Bool reads, and appends it to dst.
-func (s *Scanner) Bools(dst []bool) ([]bool, error) {
-	return appendAll(s, dst, quickBool, (*Scanner).Bool)
-}
+// Bools reads an array of what Bool reads.
+func (s *Scanner) Bools() ([]bool, error) { return readAll(s, quickBool, (*Scanner).Bool) }
 
-// appendAll reads an array and appends it to dst. one reads an element, after white space;
-// quick reads one of the most frequent ones at data[i], and returns where it ends, or 0.
-func appendAll[T any](s *Scanner, dst []T, quick func(data []byte, i int) (T, int), one func(*Scanner) (T, error)) ([]T, error) {
+// readAll reads an array. one reads an element, after white space; quick reads one of the
+// most frequent ones at data[i], and returns where it ends, or 0.
+func readAll[T any](s *Scanner, quick func(data []byte, i int) (T, int), one func(*Scanner) (T, error)) ([]T, error) {
 	if s.Kind() != Array {
-		return dst, s.wrong("an array")
+		return nil, s.wrong("an array")
 	}
 	if err := s.enter(); err != nil {
-		return dst, err
+		return nil, err
 	}
 	s.space()
-	if len(dst) == cap(dst) {
-		dst = slices.Grow(dst, s.elements())
-	}
-	first := len(dst)
+	list := slices.Grow([]T(nil), s.elements())
 	for more := s.peek() != ']'; more; {
 		x, end := quick(s.data, s.pos)
 		if end != 0 {
@@ -145,10 +138,10 @@ func appendAll[T any](s *Scanner, dst []T, quick func(data []byte, i int) (T, in
 		} else {
 			var err error
 			if x, err = one(s); err != nil {
-				return dst, atIndex(err, len(dst)-first)
+				return nil, atIndex(err, len(list))
 			}
 		}
-		dst = append(dst, x)
+		list = append(list, x)
 		if s.pos < len(s.data)-1 && s.data[s.pos] == ',' { // as after almost every element
 			s.pos++
 			if s.data[s.pos] == ' ' {
@@ -159,13 +152,13 @@ func appendAll[T any](s *Scanner, dst []T, quick func(data []byte, i int) (T, in
 		s.space()
 		if more = s.peek() != ']'; more {
 			if err := s.comma("a comma or ]"); err != nil {
-				return dst, err
+				return nil, err
 			}
 		}
 	}
 	s.pos++
 	s.depth--
-	return dst, nil
+	return list, nil
 }
 
 // elements returns the number of elements of the array that s is in, if they are numbers,

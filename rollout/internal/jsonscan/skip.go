@@ -6,34 +6,12 @@ import (
 )
 
 // Skip reads a value of any kind, checks that it is JSON, and forgets it.
-func (s *Scanner) Skip() error {
-	s.open = s.open[:0]
-	for {
-		value, err := s.skipOne()
-		if err != nil {
-			return err
-		}
-		if !value { // an array or object has begun that has something in it
-			continue
-		}
-		for more := false; !more; {
-			if len(s.open) == 0 {
-				return nil
-			}
-			if more, err = s.afterValue(); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// skipOne skips a value, or the beginning of an array or object that has elements.
-func (s *Scanner) skipOne() (value bool, err error) {
+func (s *Scanner) Skip() (err error) {
 	switch s.Kind() {
 	case Object:
-		return s.skipOpen('}')
+		return s.skipAll('}', "a comma or }")
 	case Array:
-		return s.skipOpen(']')
+		return s.skipAll(']', "a comma or ]")
 	case String:
 		_, err = s.skipString()
 	case Number:
@@ -49,46 +27,34 @@ func (s *Scanner) skipOne() (value bool, err error) {
 	default:
 		err = s.unexpected("a value")
 	}
-	return true, err
+	return err
 }
 
-// skipOpen skips an opening bracket, and the closing one if it comes next.
-func (s *Scanner) skipOpen(closing byte) (value bool, err error) {
+// skipAll skips an array or object. After an element there is what next says.
+func (s *Scanner) skipAll(closing byte, next string) error {
 	if err := s.enter(); err != nil {
-		return false, err
+		return err
 	}
-	s.depth-- // s.open counts it
 	s.space()
-	if s.peek() == closing {
-		s.pos++
-		return true, nil
-	}
-	s.open = append(s.open, closing)
-	if closing == '}' {
-		return false, s.skipName()
-	}
-	return false, nil
-}
-
-// afterValue skips what follows an element: a comma, and there are more, or the end of
-// the innermost array or object, which is then an element itself.
-func (s *Scanner) afterValue() (more bool, err error) {
-	s.space()
-	closing := s.open[len(s.open)-1]
-	switch s.peek() {
-	case ',':
-		s.pos++
-		s.space()
+	for more := s.peek() != closing; more; {
 		if closing == '}' {
-			return true, s.skipName()
+			if err := s.skipName(); err != nil {
+				return err
+			}
 		}
-		return true, nil
-	case closing:
-		s.pos++
-		s.open = s.open[:len(s.open)-1]
-		return false, nil
+		if err := s.Skip(); err != nil {
+			return err
+		}
+		s.space()
+		if more = s.peek() != closing; more {
+			if err := s.comma(next); err != nil {
+				return err
+			}
+		}
 	}
-	return false, s.unexpected("a comma or " + string(closing))
+	s.pos++
+	s.depth--
+	return nil
 }
 
 func (s *Scanner) skipName() error {

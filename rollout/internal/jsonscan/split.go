@@ -24,10 +24,9 @@ func (e *Ender) End(text []byte) (n int, ends bool) {
 			e.escaped = false
 			n++
 		case e.inString:
-			n += untilQuote(text[n:])
+			n += ordinary(text[n:])
 			if n < len(text) {
-				e.escaped = text[n] == '\\'
-				e.inString = e.escaped
+				e.escaped, e.inString = text[n] == '\\', text[n] != '"'
 				n++
 			}
 		default:
@@ -51,21 +50,6 @@ func (e *Ender) End(text []byte) (n int, ends bool) {
 		}
 	}
 	return n, false
-}
-
-// untilQuote returns the number of bytes before the first quote or backslash.
-func untilQuote(text []byte) int {
-	i := 0
-	for ; len(text)-i >= 8; i += 8 {
-		w := binary.LittleEndian.Uint64(text[i:])
-		if found := zeroBytes(w^'"'*ones) | zeroBytes(w^'\\'*ones); found != 0 {
-			return i + bits.TrailingZeros64(found)/8
-		}
-	}
-	for i < len(text) && text[i] != '"' && text[i] != '\\' {
-		i++
-	}
-	return i
 }
 
 // untilBracket returns the number of bytes before the first bracket or quote.
