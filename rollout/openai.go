@@ -24,7 +24,7 @@ type openAIResponse struct {
 	promptIDs        []int32
 	promptText       string
 	promptTokens     int64
-	completionTokens int64
+	completionTokens int64 // and after reading, those that no choice has if each begins with the prompt
 	choices          []*openAIChoice
 	dropped          []string
 	warnings         []string
@@ -35,14 +35,9 @@ type openAIResponse struct {
 type openAIChoice struct {
 	generation
 	added
-	promptIDs []int32
-	toolCalls bool // the model called tools
-	given     bool // there are log-probabilities
-
-	// What makes the tokens, in the completions interface.
-	names    []string
-	logprobs []float32
-	top      [][]known
+	toolCalls bool   // the model called tools
+	given     bool   // there are log-probabilities
+	chat      tokens // of the chat interface, and take the place of the others
 }
 
 func isOpenAIBatch(f fields) bool { return f.has("custom_id", "response") }
@@ -64,6 +59,9 @@ func parseOpenAI(s *jsonscan.Scanner, line int) ([]*record, error) {
 	}
 	if r.id == "" && len(r.choices) > 1 {
 		r.id = r.digest()
+	}
+	for _, c := range r.choices {
+		r.completionTokens -= int64(len(c.names)) - r.promptTokens
 	}
 	records := make([]*record, len(r.choices))
 	for i, c := range r.choices {
@@ -152,14 +150,9 @@ func (r *openAIResponse) choiceField(s *jsonscan.Scanner, c *openAIChoice, name 
 	case "token_ids":
 		return optionalInt32s(s, &c.ids)
 	case "prompt_token_ids":
-		return optionalInt32s(s, &c.promptIDs)
+		return optionalInt32s(s, &c.prompt.ids)
 	case "finish_reason":
-		if s.Kind() == jsonscan.Null {
-			s.Skip() // no error: it is null
-			return s.Errorf("is null, which is that of %v", errChunk)
-		}
-		c.finish, err = textOrNumber(s)
-		return err
+		return c.readFinish(s)
 	case "delta":
 		s.Skip() // the error below comes first
 		return s.Errorf("is a part of %v", errChunk)
@@ -183,27 +176,17 @@ func (r *openAIResponse) choiceField(s *jsonscan.Scanner, c *openAIChoice, name 
 // logprobsField reads a field of the log-probabilities of a choice.
 func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, name []byte) error {
 	array := func(element func() error) error {
-		return ifGiven(s, func() error {
-			c.given = true
-			return s.Array(func(i int) error {
-				if err := checkIndex(s, i); err != nil {
-					return err
-				}
-				return element()
-			})
-		})
+		c.given = c.given || s.Kind() != jsonscan.Null
+		return eachToken(s, element)
 	}
 	switch field := string(name); field {
 	case "content", "refusal": // of a chat
-		if len(c.tokens) > 0 && s.Kind() == jsonscan.Array {
+		if len(c.chat.names) > 0 && s.Kind() == jsonscan.Array {
 			return s.Errorf("is there beside the other of content and refusal, want the tokens in one place")
 		}
 		c.place = func(i int) string { return fmt.Sprintf("%s.logprobs.%s[%d].logprob", c.path, field, i) }
 		c.topField = "choices.logprobs." + field + ".top_logprobs"
-		return array(func() error {
-			c.tokens = append(c.tokens, sampled{})
-			return c.tokens[len(c.tokens)-1].readChat(s)
-		})
+		return array(func() error { return c.chat.readChat(s) })
 	case "tokens": // of the completions interface, and those below
 		return array(func() error {
 			name, err := s.String()
@@ -212,7 +195,7 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 		})
 	case "token_logprobs":
 		return array(func() error {
-			logprob, err := optionalLogprob(s)
+			logprob, err := s.FloatOrNull()
 			c.logprobs = append(c.logprobs, logprob)
 			return err
 		})
@@ -222,7 +205,7 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 			var top []known
 			err := ifGiven(s, func() error {
 				return s.Object(func(name []byte) error {
-					logprob, err := optionalLogprob(s)
+					logprob, err := s.FloatOrNull()
 					top = append(top, known{name: string(name), logprob: logprob})
 					return err
 				})
@@ -238,52 +221,59 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 }
 
 // readChat reads a token of a chat.
-func (token *sampled) readChat(s *jsonscan.Scanner) error {
-	token.logprob = float32(math.NaN())
-	var bytes []int32
+func (t *tokens) readChat(s *jsonscan.Scanner) error {
+	token, top, bytes := known{logprob: float32(math.NaN())}, []known(nil), []int32(nil)
 	err := s.Object(func(name []byte) (err error) {
 		switch string(name) {
 		case "token":
 			token.name, err = s.String()
 		case "logprob":
-			token.logprob, err = optionalLogprob(s)
+			token.logprob, err = s.FloatOrNull()
 		case "bytes":
 			err = optionalInt32s(s, &bytes)
 		case "top_logprobs":
-			err = ifGiven(s, func() error { return s.Array(func(int) error { return token.chatCandidate(s) }) })
+			err = ifGiven(s, func() error {
+				return s.Array(func(int) error {
+					candidate, err := chatCandidate(s)
+					top = append(top, candidate)
+					return err
+				})
+			})
 		}
 		return err
 	})
 	// The bytes say more than the name where a token ends within a character.
-	if token.text = token.name; bytes != nil && tokenID(token.name) < 0 {
-		text := make([]byte, len(bytes))
+	text := token.name
+	if bytes != nil && tokenID(token.name) < 0 {
+		spelt := make([]byte, len(bytes))
 		for i, b := range bytes {
-			if text[i] = byte(b); int32(text[i]) != b {
+			if spelt[i] = byte(b); int32(spelt[i]) != b {
 				return s.Errorf("has %d at byte %d of the token, want 0 to 255", b, i)
 			}
 		}
-		token.text = string(text)
+		text = string(spelt)
 	}
 	if err == nil && token.logprob != token.logprob {
 		return s.Errorf("has no logprob, or null or NaN, want that of the sampled token")
 	}
+	t.names, t.texts = append(t.names, token.name), append(t.texts, text)
+	t.logprobs, t.top = append(t.logprobs, token.logprob), append(t.top, top)
 	return err
 }
 
 // chatCandidate reads one of the most likely tokens of a chat.
-func (token *sampled) chatCandidate(s *jsonscan.Scanner) error {
+func chatCandidate(s *jsonscan.Scanner) (known, error) {
 	candidate := known{logprob: missingLogprob}
 	err := s.Object(func(name []byte) (err error) {
 		switch string(name) {
 		case "token":
 			candidate.name, err = s.String()
 		case "logprob":
-			candidate.logprob, err = optionalLogprob(s)
+			candidate.logprob, err = s.FloatOrNull()
 		}
 		return err
 	})
-	token.top = append(token.top, candidate)
-	return err
+	return candidate, err
 }
 
 // tokenID returns the id in a name like "token_id:7", or -1.
@@ -312,14 +302,20 @@ func (c *openAIChoice) checkGiven(s *jsonscan.Scanner) error {
 
 // record makes a record of a choice.
 func (r *openAIResponse) record(c *openAIChoice) (*record, error) {
-	if c.promptIDs == nil {
-		c.promptIDs = r.promptIDs
+	if c.prompt.ids == nil {
+		c.prompt.ids = r.promptIDs
 	}
 	prompt := 0
-	if len(c.tokens) == 0 {
-		if err := c.makeTokens(); err != nil {
-			return nil, err
-		}
+	switch n := len(c.names); {
+	case len(c.chat.names) != 0:
+		c.chat.ids = c.ids
+		c.tokens = c.chat
+	case len(c.logprobs) != n:
+		return nil, fmt.Errorf("%s.logprobs has %d tokens, but %d token_logprobs", c.path, n, len(c.logprobs))
+	case len(c.top) != 0 && len(c.top) != n:
+		return nil, fmt.Errorf("%s.logprobs has %d tokens, but %d top_logprobs", c.path, n, len(c.top))
+	default:
+		c.texts, c.ambiguous = c.names, true // unless the names turn out to be ids
 		var err error
 		if prompt, err = r.echoed(c); err != nil {
 			return nil, err
@@ -328,7 +324,7 @@ func (r *openAIResponse) record(c *openAIChoice) (*record, error) {
 	if err := c.setTokens(prompt); err != nil {
 		return nil, err
 	}
-	if c.prompt.n == 0 {
+	if c.prompt.len() == 0 {
 		if c.key = r.promptText; c.key == "" && len(r.choices) > 1 {
 			c.key = "response " + r.id
 		}
@@ -336,44 +332,21 @@ func (r *openAIResponse) record(c *openAIChoice) (*record, error) {
 	return c.generation.record()
 }
 
-// makeTokens makes the tokens of a choice of the completions interface.
-func (c *openAIChoice) makeTokens() error {
-	if len(c.logprobs) != len(c.names) {
-		return fmt.Errorf("%s.logprobs has %d tokens, but %d token_logprobs", c.path, len(c.names), len(c.logprobs))
-	}
-	if len(c.top) != 0 && len(c.top) != len(c.names) {
-		return fmt.Errorf("%s.logprobs has %d tokens, but %d top_logprobs", c.path, len(c.names), len(c.top))
-	}
-	c.ambiguous = true // unless the names turn out to be ids
-	c.tokens = make([]sampled, len(c.names))
-	for i, name := range c.names {
-		c.tokens[i] = sampled{known: known{name: name, logprob: c.logprobs[i]}, text: name}
-		if len(c.top) != 0 {
-			c.tokens[i].top = c.top[i]
-		}
-	}
-	return nil
-}
-
 // echoed returns how many tokens a choice repeats of its prompt.
 func (r *openAIResponse) echoed(c *openAIChoice) (int, error) {
-	n := len(c.tokens)
+	n := len(c.logprobs)
 	switch {
 	case n == 0:
 		return 0, nil
-	case c.tokens[0].logprob == c.tokens[0].logprob && (c.ids == nil || c.promptIDs == nil || n != len(c.promptIDs)+len(c.ids)):
+	case c.logprobs[0] == c.logprobs[0] && (c.ids == nil || c.prompt.ids == nil || n != len(c.prompt.ids)+len(c.ids)):
 		return 0, nil // nothing comes before the first token of a prompt: it has no log-probability
 	case c.ids != nil:
 		return max(n-len(c.ids), 0), nil
-	case c.promptIDs != nil:
-		return min(len(c.promptIDs), n), nil
+	case c.prompt.ids != nil:
+		return min(len(c.prompt.ids), n), nil
 	}
 	// The usage counts the prompt once for all choices, if there is one prompt.
-	rest := r.completionTokens
-	for _, other := range r.choices {
-		rest -= int64(len(other.names)) - r.promptTokens
-	}
-	if r.promptTokens <= 0 || r.promptTokens > int64(n) || rest != 0 {
+	if r.promptTokens <= 0 || r.promptTokens > int64(n) || r.completionTokens != 0 {
 		return 0, fmt.Errorf("%s.logprobs begins with the prompt (echo), and nothing says how long that is: ask the server for return_token_ids", c.path)
 	}
 	return int(r.promptTokens), nil
@@ -382,26 +355,22 @@ func (r *openAIResponse) echoed(c *openAIChoice) (int, error) {
 // setTokens sets the ids of the tokens and what is known about the prompt, of which the
 // first tokens are.
 func (c *openAIChoice) setTokens(prompt int) error {
-	named := make([]int32, len(c.tokens))
-	for i, token := range c.tokens {
-		named[i] = tokenID(token.name)
+	named := make([]int32, len(c.names))
+	for i, name := range c.names {
+		named[i] = tokenID(name)
 	}
-	if len(named) == 0 || slices.Min(named) < 0 {
+	if len(named) != 0 && slices.Min(named) >= 0 {
+		c.texts, c.ambiguous = nil, false
+	} else {
 		named = nil
 	}
-	c.texts = named == nil
-	c.ambiguous = c.ambiguous && c.texts
-
-	echo, tokens := c.tokens[:prompt], c.tokens[prompt:]
-	c.tokens = tokens
-	place := c.place
-	c.place = func(i int) string { return place(prompt + i) }
-	if prompt > 0 && c.promptIDs != nil && len(c.promptIDs) != prompt || c.ids != nil && len(c.ids) != len(tokens) {
-		return fmt.Errorf("%s has %d prompt_token_ids and %d token_ids, but logprobs of %d tokens", c.path, len(c.promptIDs), len(c.ids), prompt+len(tokens))
+	n := len(c.names) - prompt
+	if prompt > 0 && c.prompt.ids != nil && len(c.prompt.ids) != prompt || c.ids != nil && len(c.ids) != n {
+		return fmt.Errorf("%s has %d prompt_token_ids and %d token_ids, but logprobs of %d tokens", c.path, len(c.prompt.ids), len(c.ids), prompt+n)
 	}
 	if named != nil {
-		if prompt > 0 && c.promptIDs == nil {
-			c.promptIDs = named[:prompt]
+		if prompt > 0 && c.prompt.ids == nil {
+			c.prompt.ids = named[:prompt]
 		}
 		if c.ids == nil {
 			c.ids = named[prompt:]
@@ -412,28 +381,27 @@ func (c *openAIChoice) setTokens(prompt int) error {
 			}
 		}
 	}
-	c.prompt = promptTokens{n: max(prompt, len(c.promptIDs)), ids: c.promptIDs}
-	for _, token := range echo {
-		c.prompt.logprobs = append(c.prompt.logprobs, promptLogprob(token.logprob))
-		if c.texts {
-			c.prompt.texts = append(c.prompt.texts, token.name)
+	if prompt > 0 {
+		for _, logprob := range c.logprobs[:prompt] {
+			c.prompt.logprobs = append(c.prompt.logprobs, promptLogprob(logprob))
 		}
+		c.prompt.texts = c.texts[:min(prompt, len(c.texts))]
 	}
+	c.names, c.logprobs = c.names[prompt:], c.logprobs[prompt:]
+	c.texts, c.top = c.texts[min(prompt, len(c.texts)):], c.top[min(prompt, len(c.top)):]
+	place := c.place
+	c.place = func(i int) string { return place(prompt + i) }
 	return nil
 }
 
 // digest returns a text that hardly another response has.
 func (r *openAIResponse) digest() string {
 	h := sha256.New()
-	add := func(name string, logprob float32) {
-		h.Write(binary.LittleEndian.AppendUint32([]byte(name), math.Float32bits(logprob)))
-	}
 	for _, c := range r.choices {
-		for _, token := range c.tokens {
-			add(token.name, token.logprob)
-		}
-		for i, name := range c.names[:min(len(c.names), len(c.logprobs))] {
-			add(name, c.logprobs[i])
+		for _, t := range []*tokens{&c.chat, &c.tokens} {
+			for i, name := range t.names[:min(len(t.names), len(t.logprobs))] {
+				h.Write(binary.LittleEndian.AppendUint32([]byte(name), math.Float32bits(t.logprobs[i])))
+			}
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])

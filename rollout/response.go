@@ -16,75 +16,71 @@ import (
 
 // A known is a token whose log-probability a server gives.
 type known struct {
-	id      int32   // 0 if name says which token it is
-	name    string  // as the server spells it, empty if id says which token it is
-	logprob float32 // NaN if the server has null
+	id      int32  // where the server gives ids of the most likely tokens
+	name    string // as the server spells it, where it gives no ids of them
+	logprob float32
 }
 
-// same reports whether both are the same token at the same position. Different tokens
-// can have the same name, but hardly with the same log-probability too.
-func (k known) same(other known) bool {
-	return k.id == other.id && k.name == other.name && math.Abs(float64(k.logprob)-float64(other.logprob)) <= 1e-3
+// Tokens are tokens in a row. Arrays that the server does not give are nil.
+type tokens struct {
+	ids      []int32
+	names    []string // as the server spells them
+	texts    []string
+	logprobs []float32 // NaN where the server has null
+	top      [][]known // the most likely tokens at each, with or without the one that is there
 }
 
-// A sampled is a token of a response.
-type sampled struct {
-	known
-	text string
-	top  []known // the most likely tokens, with or without this one
-}
+// len returns the number of tokens that have ids or log-probabilities.
+func (t *tokens) len() int { return max(len(t.ids), len(t.logprobs)) }
 
 // maxResponse is the largest number of tokens in a response. It bounds what a hostile line
 // takes, whose numbers are smaller than what they become in memory.
 const maxResponse = 1 << 24
 
-// checkIndex is called with the index of each token of a response, before it is read.
-func checkIndex(s *jsonscan.Scanner, i int) error {
-	if i == maxResponse {
-		return s.Errorf("is one token more than the %d that a response may have", maxResponse)
-	}
-	return nil
+// eachToken calls read for each element of an array of tokens, unless that is null.
+func eachToken(s *jsonscan.Scanner, read func() error) error {
+	return ifGiven(s, func() error {
+		return s.Array(func(i int) error {
+			if i == maxResponse {
+				return s.Errorf("is one token more than the %d that a response may have", maxResponse)
+			}
+			return read()
+		})
+	})
 }
 
 // A generation is what a server generated for a prompt.
 type generation struct {
 	path  string             // of it in the JSON value, for errors
-	place func(i int) string // of the log-probability of tokens[i], for errors
+	place func(i int) string // of logprobs[i], for errors
 
-	prompt promptTokens
+	prompt tokens // ids, texts and logprobs, as far as they are known
 	key    string // a text that is equal for equal prompts, if nothing is known about them
 
-	ids       []int32 // of tokens, or nil
-	tokens    []sampled
-	texts     bool // tokens have them
-	mostOnly  bool // top has the most likely tokens only: tokens[i] is one of them if it is there
-	ambiguous bool // top cannot have two tokens of the same name
-
-	topField string // the field of tokens[i].top
+	tokens
+	mostOnly  bool   // top has the most likely tokens only: the one that is there is one of them if it is in top
+	ambiguous bool   // top cannot have two tokens of the same name
+	topField  string // the field of top
 
 	finish string // the reason why it ended, as far as the source says
 }
 
-// PromptTokens are what is known about the n tokens before a generation.
-type promptTokens struct {
-	n        int
-	ids      []int32   // or nil
-	logprobs []float32 // or nil
-	texts    []string  // or nil
-}
-
 // record makes a record of the generation.
 func (g *generation) record() (*record, error) {
+	P, n := g.prompt.len(), len(g.logprobs)
 	switch {
-	case len(g.tokens) == 0 && g.finish == "abort":
+	case n == 0 && g.finish == "abort":
 		return nil, fmt.Errorf("%s was aborted before its first token: remove it", g.path)
-	case len(g.tokens) == 0:
+	case n == 0:
 		return nil, fmt.Errorf("%s has no tokens with log-probabilities", g.path)
 	}
-	P := g.prompt.n
-	T := P + len(g.tokens)
-	r := &record{mask: make([]bool, T), prompt: g.key}
-	r.OldLogprobs = make([]float32, T)
+	for i, logprob := range g.logprobs {
+		if err := checkSampled(logprob); err != nil {
+			return nil, fmt.Errorf("%s %w", g.place(i), err)
+		}
+	}
+	r := &record{mask: append(make([]bool, P), slices.Repeat([]bool{true}, n)...), prompt: g.key}
+	r.OldLogprobs = append(make([]float32, P), g.logprobs...)
 	copy(r.OldLogprobs, g.prompt.logprobs)
 	switch {
 	case g.ids != nil && len(g.prompt.ids) == P:
@@ -99,19 +95,9 @@ func (g *generation) record() (*record, error) {
 			return nil, fmt.Errorf("%s has the token id %d at token %d, want at least 0", g.path, id, t)
 		}
 	}
-	if g.texts {
-		r.texts = make([]string, T)
+	if g.texts != nil {
+		r.texts = append(make([]string, P), g.texts...)
 		copy(r.texts, g.prompt.texts)
-	}
-	for i, token := range g.tokens {
-		if err := g.checkSampled(i); err != nil {
-			return nil, err
-		}
-		r.mask[P+i] = true
-		r.OldLogprobs[P+i] = token.logprob
-		if g.texts {
-			r.texts[P+i] = token.text
-		}
 	}
 	if g.finish == "abort" {
 		r.warnings = append(r.warnings, "The server aborted some of the responses before their end: the tokens up to there are taken.")
@@ -119,35 +105,41 @@ func (g *generation) record() (*record, error) {
 	return r, g.setTop(r)
 }
 
-// checkSampled checks the log-probability of tokens[i].
-func (g *generation) checkSampled(i int) error {
-	token := g.tokens[i]
+// checkSampled checks the log-probability of a sampled token.
+func checkSampled(logprob float32) error {
 	switch {
-	case token.logprob != token.logprob:
-		return fmt.Errorf("%s is null or NaN, want the log-probability of a sampled token", g.place(i))
-	case token.logprob <= missingLogprob:
-		return fmt.Errorf("%s is %v, which stands for a log-probability that the server does not have: the trajectory cannot be used", g.place(i), token.logprob)
-	case !(token.logprob <= maxLogprob):
-		return fmt.Errorf("%s is %v, want a log-probability, which is at most 0", g.place(i), token.logprob)
+	case logprob != logprob:
+		return errors.New("is null or NaN, want the log-probability of a sampled token")
+	case logprob <= missingLogprob:
+		return fmt.Errorf("is %v, which stands for a log-probability that the server does not have: the trajectory cannot be used", logprob)
+	case !(logprob <= maxLogprob):
+		return fmt.Errorf("is %v, want a log-probability, which is at most 0", logprob)
 	}
 	return nil
+}
+
+// isThere reports whether k is the token that is there. Different tokens can have the same
+// name, but hardly with the same log-probability too.
+func (t *tokens) isThere(k known, i int) bool {
+	same := t.names != nil && k.name == t.names[i] || t.names == nil && k.id == t.ids[i]
+	return same && math.Abs(float64(k.logprob)-float64(t.logprobs[i])) <= 1e-3
 }
 
 // setTop sets r.top if the server gives more than the sampled tokens.
 func (g *generation) setTop(r *record) error {
 	size := 0
-	for _, token := range g.tokens {
-		size += len(token.top) + 1
+	for _, top := range g.top {
+		size += len(top) + 1
 	}
-	if size == len(g.tokens) {
+	if size == len(g.top) {
 		return nil
 	}
 	all := make([]candidate, 0, size)
 	top := make([][]candidate, len(r.mask))
 	most, leftOut := 0, false
-	for i, token := range g.tokens {
+	for i, logprob := range g.logprobs {
 		first, listed := len(all), false
-		for _, k := range token.top {
+		for _, k := range g.top[i] {
 			switch {
 			case k.logprob <= missingLogprob:
 				leftOut = true
@@ -155,15 +147,15 @@ func (g *generation) setTop(r *record) error {
 			case !(k.logprob <= maxLogprob):
 				return fmt.Errorf("%s: one of the most likely tokens has %v, want a log-probability, which is at most 0", g.place(i), k.logprob)
 			}
-			sampled := !listed && k.same(token.known)
+			sampled := !listed && g.isThere(k, i)
 			listed = listed || sampled
 			all = append(all, candidate{logprob: min(k.logprob, 0), extra: sampled && !g.mostOnly})
 		}
 		if !listed {
-			all = append(all, candidate{logprob: min(token.logprob, 0), extra: true})
+			all = append(all, candidate{logprob: min(logprob, 0), extra: true})
 		}
 		c := all[first:len(all):len(all)]
-		top[len(r.mask)-len(g.tokens)+i] = c
+		top[len(r.mask)-len(g.logprobs)+i] = c
 		most = max(most, likely(c))
 	}
 	if leftOut {
@@ -296,14 +288,6 @@ func optionalInt32s(s *jsonscan.Scanner, dst *[]int32) error {
 	})
 }
 
-// optionalLogprob reads a number, or null as NaN.
-func optionalLogprob(s *jsonscan.Scanner) (float32, error) {
-	if s.Kind() == jsonscan.Null {
-		return float32(math.NaN()), s.Skip()
-	}
-	return s.Float()
-}
-
 // promptLogprob returns what an array has for a token of the prompt. Nothing depends on
 // its log-probability.
 func promptLogprob(logprob float32) float32 {
@@ -338,6 +322,25 @@ func serverError(s *jsonscan.Scanner) error {
 		message = strings.ToValidUTF8(message[:most], "") + "..."
 	}
 	return fmt.Errorf("the request failed: %s: remove the line", printable.Text(message))
+}
+
+// readFinish reads the reason why a generation ended: a text, or an object with a type. It is
+// null in a chunk.
+func (g *generation) readFinish(s *jsonscan.Scanner) (err error) {
+	switch s.Kind() {
+	case jsonscan.Null:
+		s.Skip() // no error: it is null
+		return s.Errorf("is null, which is that of %v", errChunk)
+	case jsonscan.Object:
+		return s.Object(func(name []byte) (err error) {
+			if string(name) == "type" {
+				g.finish, err = textOrNumber(s)
+			}
+			return err
+		})
+	}
+	g.finish, err = textOrNumber(s)
+	return err
 }
 
 var errChunk = errors.New("a chunk of a streamed response: dump whole responses (stream=false)")

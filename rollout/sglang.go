@@ -16,12 +16,10 @@ import (
 type sglangResponse struct {
 	generation
 	added
-	promptIDs    []int32
 	outputIDs    []int32
-	input        []sampled // the last tokens of the prompt, or all
-	promptTokens int64     // their number in the prompt, or 0
-	given        bool      // there are log-probabilities
-	top          [][]known
+	input        tokens // the last ones of the prompt, or all
+	promptTokens int64  // their number in the prompt, or 0
+	given        bool   // there are log-probabilities
 	dropped      []string
 	warnings     []string
 }
@@ -53,7 +51,7 @@ func (r *sglangResponse) field(s *jsonscan.Scanner, name []byte) error {
 	case "output_ids":
 		return optionalInt32s(s, &r.outputIDs)
 	case "prompt_token_ids":
-		return optionalInt32s(s, &r.promptIDs)
+		return optionalInt32s(s, &r.prompt.ids)
 	case "error":
 		return serverError(s)
 	}
@@ -65,82 +63,53 @@ func (r *sglangResponse) metaField(s *jsonscan.Scanner, name []byte) error {
 	switch string(name) {
 	case "output_token_logprobs":
 		r.given = s.Kind() != jsonscan.Null
-		return sglangTokens(s, &r.tokens, false)
+		return sglangTokens(s, false, r.tokens.add)
 	case "input_token_logprobs":
-		return sglangTokens(s, &r.input, true)
+		return sglangTokens(s, true, r.input.add)
 	case "output_top_logprobs":
-		var tokens []sampled
-		return ifGiven(s, func() error {
-			return s.Array(func(i int) error {
-				if err := checkIndex(s, i); err != nil {
-					return err
-				}
-				tokens = tokens[:0]
-				err := sglangTokens(s, &tokens, false)
-				top := make([]known, len(tokens))
-				for i, token := range tokens {
-					top[i] = token.known
-				}
-				r.top = append(r.top, top)
-				return err
-			})
+		return eachToken(s, func() error {
+			var top []known
+			err := sglangTokens(s, false, func(token known, _ string) { top = append(top, token) })
+			r.top = append(r.top, top)
+			return err
 		})
 	case "prompt_tokens":
 		return optional(s, &r.promptTokens, (*jsonscan.Scanner).Int64)
 	case "finish_reason":
-		return r.finishReason(s)
+		return r.readFinish(s)
 	}
 	drop(s, &r.dropped, "meta_info."+string(name))
 	return nil
 }
 
-// finishReason reads an object with a type, or in old versions a text.
-func (r *sglangResponse) finishReason(s *jsonscan.Scanner) (err error) {
-	switch s.Kind() {
-	case jsonscan.Null:
-		s.Skip() // no error: it is null
-		return s.Errorf("is null, which is that of %v", errChunk)
-	case jsonscan.Object:
-		return s.Object(func(name []byte) (err error) {
-			if string(name) == "type" {
-				r.finish, err = textOrNumber(s)
-			}
-			return err
-		})
-	}
-	r.finish, err = textOrNumber(s)
-	return err
+// add appends a token that has an id.
+func (t *tokens) add(token known, text string) {
+	t.ids, t.texts, t.logprobs = append(t.ids, token.id), append(t.texts, text), append(t.logprobs, token.logprob)
 }
 
 // sglangTokens reads an array of tokens, each [logprob, id, text] or [logprob, id], and
-// appends them. Before the first token of a prompt there is nothing: it can be null.
-func sglangTokens(s *jsonscan.Scanner, tokens *[]sampled, prompt bool) error {
-	return ifGiven(s, func() error {
-		return s.Array(func(i int) error {
-			if err := checkIndex(s, i); err != nil {
-				return err
-			}
-			*tokens = append(*tokens, sampled{known: known{id: -1, logprob: float32(math.NaN())}})
-			token := &(*tokens)[i]
-			if prompt && s.Kind() == jsonscan.Null {
-				return s.Skip()
-			}
-			err := s.Array(func(i int) (err error) {
+// calls add with each. Before the first token of a prompt there is nothing: it can be null.
+func sglangTokens(s *jsonscan.Scanner, prompt bool, add func(token known, text string)) error {
+	return eachToken(s, func() error {
+		token, text := known{id: -1, logprob: float32(math.NaN())}, ""
+		err := ifGiven(s, func() error {
+			return s.Array(func(i int) (err error) {
 				switch i {
 				case 0:
-					token.logprob, err = optionalLogprob(s)
+					token.logprob, err = s.FloatOrNull()
 				case 1:
 					token.id, err = s.Int32()
 				case 2:
-					token.text, err = textOrNumber(s)
+					text, err = textOrNumber(s)
 				}
 				return err
 			})
-			if err == nil && token.id < 0 && !prompt {
-				return s.Errorf("has no token id that is at least 0, want [logprob, id, text]")
-			}
-			return err
 		})
+		if err == nil && token.id < 0 && !prompt {
+			return s.Errorf("has no token id that is at least 0, want [logprob, id, text]")
+		}
+		add(token, text)
+		return err
 	})
 }
 
@@ -149,16 +118,11 @@ func (r *sglangResponse) record() (*record, error) {
 	if !r.given {
 		return nil, errors.New("meta_info.output_token_logprobs is missing: ask the server for it (return_logprob=true)")
 	}
-	if len(r.top) != 0 && len(r.top) != len(r.tokens) {
-		return nil, fmt.Errorf("meta_info has %d output_token_logprobs, but %d output_top_logprobs", len(r.tokens), len(r.top))
+	if len(r.top) != 0 && len(r.top) != len(r.ids) {
+		return nil, fmt.Errorf("meta_info has %d output_token_logprobs, but %d output_top_logprobs", len(r.ids), len(r.top))
 	}
-	r.ids = make([]int32, len(r.tokens))
-	for i, token := range r.tokens {
-		r.ids[i] = token.id
-		r.texts = r.texts || token.text != ""
-		if len(r.top) != 0 {
-			r.tokens[i].top = r.top[i]
-		}
+	if !slices.ContainsFunc(r.texts, func(text string) bool { return text != "" }) {
+		r.texts = nil
 	}
 	if err := r.checkOutput(); err != nil {
 		return nil, err
@@ -185,20 +149,18 @@ func (r *sglangResponse) checkOutput() error {
 // log-probabilities of its last tokens only, unless it is asked for more
 // (logprob_start_len=0).
 func (r *sglangResponse) setPrompt() {
-	whole := r.promptTokens == int64(len(r.input)) || r.promptTokens == 0 && len(r.input) > 0 && r.input[0].logprob != r.input[0].logprob
-	if r.promptIDs != nil {
-		whole = len(r.input) == len(r.promptIDs)
+	n := len(r.input.ids)
+	whole := r.promptTokens == int64(n) || r.promptTokens == 0 && n > 0 && r.input.logprobs[0] != r.input.logprobs[0]
+	if r.prompt.ids != nil {
+		whole = n == len(r.prompt.ids)
 	}
-	if whole && !slices.ContainsFunc(r.input, func(token sampled) bool { return token.id < 0 }) {
-		ids := make([]int32, len(r.input))
-		for i, token := range r.input {
-			ids[i] = token.id
-			r.prompt.logprobs = append(r.prompt.logprobs, promptLogprob(token.logprob))
-			r.prompt.texts = append(r.prompt.texts, token.text)
+	if whole && (n == 0 || slices.Min(r.input.ids) >= 0) {
+		for _, logprob := range r.input.logprobs {
+			r.prompt.logprobs = append(r.prompt.logprobs, promptLogprob(logprob))
 		}
-		if r.promptIDs == nil {
-			r.promptIDs = ids
+		r.prompt.texts = r.input.texts
+		if r.prompt.ids == nil {
+			r.prompt.ids = r.input.ids
 		}
 	}
-	r.prompt.n, r.prompt.ids = len(r.promptIDs), r.promptIDs
 }
