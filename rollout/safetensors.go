@@ -19,22 +19,21 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
 )
 
 const (
 	lengthSize   = 8           // bytes of the header's length, ahead of the header
 	maxHeader    = 100_000_000 // the format's own limit, in bytes
-	maxEntries   = 1 << 16     // of a JSON object: tensors, or keys of the metadata
 	maxDims      = 64          // of a tensor: as many as NumPy and PyTorch take
 	metadataName = "__metadata__"
 )
@@ -152,14 +151,10 @@ func (t *tensor) checkSize() error {
 	if !known {
 		return nil
 	}
-	for _, d := range t.Shape {
-		hi, lo := bits.Mul64(n, uint64(d))
-		if hi != 0 {
-			return fmt.Errorf("shape %s of %s is more than 2^64 bits", shapeString(t.Shape), t.DType)
-		}
-		n = lo
-	}
+	n, fits := product(n, t.Shape)
 	switch {
+	case !fits:
+		return fmt.Errorf("shape %s of %s is more than 2^64 bits", shapeString(t.Shape), t.DType)
 	case n%8 != 0:
 		return fmt.Errorf("shape %s of %s ends within a byte", shapeString(t.Shape), t.DType)
 	case n/8 != uint64(t.end-t.begin):
@@ -169,6 +164,19 @@ func (t *tensor) checkSize() error {
 	return nil
 }
 
+// product returns n times the dimensions of the shape, and whether that fits 64 bits. The
+// product with a negative dimension does not.
+func product(n uint64, shape []int64) (p uint64, fits bool) {
+	for _, d := range shape {
+		hi, lo := bits.Mul64(n, uint64(d))
+		if d < 0 || hi != 0 {
+			return 0, false
+		}
+		n = lo
+	}
+	return n, true
+}
+
 func (f *File) parseHeader(header []byte) error {
 	if header[0] != '{' {
 		return fmt.Errorf("header begins with byte %#02x, want '{'", header[0])
@@ -176,147 +184,75 @@ func (f *File) parseHeader(header []byte) error {
 	if !utf8.Valid(header) {
 		return errors.New("header is not UTF-8")
 	}
-	dec := json.NewDecoder(bytes.NewReader(header))
-	dec.UseNumber() // a number that float64 cannot hold is then no error that repeats it
-	err := object(dec, func(name string) error {
-		if name == metadataName {
+	var s jsonscan.Scanner
+	s.Reset(header)
+	err := s.Object(func(name []byte) error {
+		if string(name) == metadataName {
 			f.metadata = make(map[string]string)
-			err := object(dec, func(key string) (err error) {
-				f.metadata[key], err = next[string](dec, "a string")
+			return s.Object(func(key []byte) (err error) {
+				f.metadata[string(key)], err = s.String()
 				return err
 			})
-			return inContext(metadataName, err)
 		}
-		t := &tensor{Info: Info{Name: name}}
-		if err := t.parse(dec); err != nil {
-			return inContext("tensor "+quote(name), err)
-		}
+		t := &tensor{Info: Info{Name: string(name)}}
 		f.tensors = append(f.tensors, t)
-		f.byName[name] = t
-		return nil
+		f.byName[t.Name] = t
+		return t.parse(&s)
 	})
 	if err != nil {
 		return inContext("header", err)
 	}
-	if end := dec.InputOffset(); len(bytes.TrimRight(header[end:], " ")) != 0 {
+	if end := s.Offset(); len(bytes.TrimRight(header[end:], " ")) != 0 {
 		return fmt.Errorf("header: bytes other than spaces after the object, which ends at byte %d", end)
 	}
 	return nil
 }
 
-func (t *tensor) parse(dec *json.Decoder) error {
-	var dtype, shape, offsets bool
-	err := object(dec, func(key string) (err error) {
-		switch key {
+func (t *tensor) parse(s *jsonscan.Scanner) error {
+	var offsets []int64
+	keys := 0
+	err := s.Object(func(key []byte) (err error) {
+		keys++
+		switch string(key) {
 		case "dtype":
-			dtype = true
-			t.DType, err = next[string](dec, "a string")
+			t.DType, err = s.String()
 		case "shape":
-			shape = true
-			t.Shape, err = integers(dec)
+			t.Shape, err = integers(s)
 		case "data_offsets":
-			offsets = true
-			var pair []int64
-			pair, err = integers(dec)
-			if err == nil && len(pair) != 2 {
-				return fmt.Errorf("%d data_offsets, want 2", len(pair))
-			}
-			if err == nil {
-				t.begin, t.end = pair[0], pair[1]
+			if offsets, err = integers(s); err == nil && len(offsets) != 2 {
+				err = s.Errorf("has %d integers, want 2", len(offsets))
 			}
 		default:
-			return fmt.Errorf("unknown key %s", quote(key))
+			err = s.Errorf("is no key of a tensor")
 		}
-		return inContext(key, err)
+		return err
 	})
 	switch {
 	case err != nil:
 		return err
-	case !dtype:
-		return errors.New("no dtype")
-	case !shape:
-		return errors.New("no shape")
-	case !offsets:
-		return errors.New("no data_offsets")
+	case keys != 3: // no key is there twice
+		return s.Errorf("has %d of the keys dtype, shape and data_offsets, want all", keys)
 	}
+	t.begin, t.end = offsets[0], offsets[1]
 	return nil
 }
 
-// object reads a JSON object and calls value to read the value of each key. It
-// reads token by token because json.Unmarshal accepts duplicate keys.
-func object(dec *json.Decoder, value func(key string) error) error {
-	if d, err := next[json.Delim](dec, "an object"); err != nil {
-		return err
-	} else if d != '{' {
-		return errWant("an object", dec)
-	}
-	seen := make(map[string]bool)
-	for dec.More() {
-		key, err := next[string](dec, "a key")
-		if err != nil {
+// integers reads an array of up to maxDims integers from 0 to 2^63 - 1.
+func integers(s *jsonscan.Scanner) (list []int64, err error) {
+	err = s.Array(func(i int) error {
+		n, err := s.Int64()
+		switch {
+		case err != nil:
 			return err
+		case n < 0:
+			return s.Errorf("is %d, want at least 0", n)
+		case i == maxDims:
+			return s.Errorf("is one integer more than the %d that there may be", maxDims)
 		}
-		if seen[key] {
-			return fmt.Errorf("duplicate key %s", quote(key))
-		}
-		if len(seen) == maxEntries {
-			return fmt.Errorf("more than %d entries", maxEntries)
-		}
-		seen[key] = true
-		if err := value(key); err != nil {
-			return err
-		}
-	}
-	_, err := next[json.Delim](dec, "the object's end")
-	return err
-}
-
-// integers reads a JSON array of up to maxDims integers from 0 to 2^63 - 1. It
-// reads the array as text, because a token for each element takes 80 times the
-// memory of the text.
-func integers(dec *json.Decoder) ([]int64, error) {
-	var text json.RawMessage
-	if err := dec.Decode(&text); err != nil {
-		return nil, err
-	}
-	if text[0] != '[' {
-		return nil, errWant("an array of integers", dec)
-	}
-	elements := strings.TrimSpace(string(text[1 : len(text)-1]))
-	if elements == "" {
-		return nil, nil
-	}
-	n := 1 + strings.Count(elements, ",")
-	if n > maxDims {
-		return nil, fmt.Errorf("%d integers, want at most %d", n, maxDims)
-	}
-	list := make([]int64, 0, n)
-	for number := range strings.SplitSeq(elements, ",") {
-		number = strings.TrimSpace(number)
-		v, err := strconv.ParseUint(number, 10, 63)
-		if err != nil {
-			return nil, fmt.Errorf("%s, want an integer from 0 to 2^63 - 1", quote(number))
-		}
-		list = append(list, int64(v))
-	}
-	return list, nil
-}
-
-// next reads a token, which must be of type T; what says so in the error.
-func next[T string | json.Delim](dec *json.Decoder, what string) (T, error) {
-	token, err := dec.Token()
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	v, ok := token.(T)
-	if err == nil && !ok {
-		err = errWant(what, dec)
-	}
-	return v, err
-}
-
-func errWant(what string, dec *json.Decoder) error {
-	return fmt.Errorf("want %s before byte %d", what, dec.InputOffset())
+		list = append(list, n)
+		return nil
+	})
+	return list, err
 }
 
 // inContext puts what an error is about before it; nil stays nil.
@@ -338,22 +274,16 @@ func quote(s string) string {
 // shapeString returns the shape as "[2, 3]", with ? for any size, and cut off after
 // eight dimensions.
 func shapeString(shape []int64) string {
-	var s strings.Builder
-	s.WriteByte('[')
-	for i, d := range shape {
-		if i > 0 {
-			s.WriteString(", ")
-		}
-		if i == 8 {
-			s.WriteString("...")
-			break
-		}
-		if d < 0 {
-			s.WriteByte('?')
+	var sizes []string
+	for _, d := range shape[:min(len(shape), 8)] {
+		if d == anySize {
+			sizes = append(sizes, "?")
 		} else {
-			s.WriteString(strconv.FormatInt(d, 10))
+			sizes = append(sizes, strconv.FormatInt(d, 10))
 		}
 	}
-	s.WriteByte(']')
-	return s.String()
+	if len(shape) > 8 {
+		sizes = append(sizes, "...")
+	}
+	return "[" + strings.Join(sizes, ", ") + "]"
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"reflect"
 	"slices"
 	"unicode/utf8"
@@ -48,8 +47,8 @@ func encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	}
 	for _, t := range tensors {
 		var err error
-		if s, ok := t.Data.(*spool); ok {
-			err = s.copyTo(w)
+		if c, ok := t.Data.(*spool); ok {
+			err = c.copyTo(w)
 		} else {
 			_, err = w.Write(dataOf(t.Data))
 		}
@@ -75,9 +74,6 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 		}
 		fmt.Fprintf(&h, `%s:%s`, marshal(metadataName), marshal(metadata)) // the keys come out sorted
 		comma = ","
-	}
-	if n := max(len(tensors)+1, len(metadata)); n > maxEntries { // 1 is the metadata's
-		return nil, fmt.Errorf("%d tensors and %d keys of metadata, want at most %d and %d", len(tensors), len(metadata), maxEntries-1, maxEntries)
 	}
 	seen := map[string]bool{metadataName: true}
 	pos := int64(0)
@@ -116,10 +112,21 @@ func marshal(v any) []byte {
 // check checks the tensor, whose name must be new to seen, and returns the bytes of its
 // data.
 func (t Tensor) check(seen map[string]bool) (size int64, err error) {
-	size, err = t.size()
+	dtype := dtypeOf(t.Data)
+	if dtype == "" {
+		return 0, fmt.Errorf("data is %T, want []uint8, []reweight.Role, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16", t.Data)
+	}
+	if c, ok := t.Data.(*spool); ok {
+		size = c.size
+	} else {
+		size = int64(len(dataOf(t.Data)))
+	}
+	want, fits := product(elementBits[dtype]/8, t.Shape)
 	switch {
-	case err != nil:
-		return 0, err
+	case !fits:
+		return 0, fmt.Errorf("shape %v is not a shape", t.Shape)
+	case want != uint64(size):
+		return 0, fmt.Errorf("shape %v of %s takes %d bytes, but data has %d", t.Shape, dtype, want, size)
 	case !utf8.ValidString(t.Name):
 		return 0, errors.New("name is not UTF-8")
 	case len(t.Shape) > maxDims:
@@ -128,32 +135,6 @@ func (t Tensor) check(seen map[string]bool) (size int64, err error) {
 		return 0, errors.New("name is taken")
 	}
 	seen[t.Name] = true
-	return size, nil
-}
-
-// size checks the shape and returns the bytes of the tensor's data.
-func (t Tensor) size() (int64, error) {
-	dtype := dtypeOf(t.Data)
-	if dtype == "" {
-		return 0, fmt.Errorf("data is %T, want []uint8, []reweight.Role, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16", t.Data)
-	}
-	size := int64(0)
-	if s, ok := t.Data.(*spool); ok {
-		size = s.size
-	} else {
-		size = int64(len(dataOf(t.Data)))
-	}
-	want := elementBits[dtype] / 8
-	for _, d := range t.Shape {
-		hi, lo := bits.Mul64(want, uint64(d))
-		if d < 0 || hi != 0 {
-			return 0, fmt.Errorf("shape %v is not a shape", t.Shape)
-		}
-		want = lo
-	}
-	if want != uint64(size) {
-		return 0, fmt.Errorf("shape %v of %s takes %d bytes, but data has %d", t.Shape, dtype, want, size)
-	}
 	return size, nil
 }
 
@@ -170,8 +151,8 @@ var dtypes = map[reflect.Type]string{
 
 // dtypeOf returns the format's name for the element type, "" if it has none.
 func dtypeOf(data any) string {
-	if s, ok := data.(*spool); ok {
-		return s.dtype
+	if c, ok := data.(*spool); ok {
+		return c.dtype
 	}
 	return dtypes[reflect.TypeOf(data)]
 }

@@ -3,11 +3,11 @@ package rollout
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"unsafe"
@@ -97,7 +97,6 @@ func TestWriteErrors(t *testing.T) {
 		{[]Tensor{vector("__metadata__", []uint8{1})}, nil, `tensor "__metadata__": name is taken`},
 		{[]Tensor{vector("\xff", []uint8{1})}, nil, `tensor "\xff": name is not UTF-8`},
 		{[]Tensor{{"x", make([]int64, maxDims+1), []uint8{}}}, nil, `tensor "x": 65 dimensions, want at most 64`},
-		{make([]Tensor, maxEntries), nil, `65536 tensors and 0 keys of metadata, want at most 65535 and 65536`},
 		{nil, map[string]string{"key": "\xff"}, `metadata "key": not UTF-8`},
 		{nil, map[string]string{"\xff": ""}, `metadata "\xff": not UTF-8`},
 		{nil, map[string]string{"": strings.Repeat(" ", maxHeader)}, `header of 100000024 bytes is above the format's limit of 100000000`},
@@ -107,6 +106,22 @@ func TestWriteErrors(t *testing.T) {
 			t.Errorf("error\n%v\nwant\n%s", err, want)
 		}
 		expectFiles(t, dir)
+	}
+}
+
+// The error of a disk is that of writing, wherever the disk becomes full.
+func TestEncodeFails(t *testing.T) {
+	full := errors.New("the disk is full")
+	for room := range 3 { // calls of Write that succeed
+		w := writerFunc(func(data []byte) (int, error) {
+			if room--; room < 0 {
+				return 0, full
+			}
+			return len(data), nil
+		})
+		if err := encode(w, []Tensor{vector("x", []uint8{1}), vector("y", []uint8{2})}, nil); !errors.Is(err, full) {
+			t.Error(err)
+		}
 	}
 }
 
@@ -120,19 +135,5 @@ func expectFiles(t *testing.T, dir string, want ...string) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the directory holds %q, want %q", got, want)
-	}
-}
-
-// The largest number of tensors that Write takes is one that Parse takes.
-func TestMostTensors(t *testing.T) {
-	tensors, metadata := make([]Tensor, maxEntries-1), make(map[string]string)
-	for i := range tensors {
-		tensors[i] = vector(strconv.Itoa(i), []uint8(nil))
-	}
-	for i := range maxEntries {
-		metadata[strconv.Itoa(i)] = ""
-	}
-	if _, err := Parse(encoded(t, tensors, metadata)); err != nil {
-		t.Error(err)
 	}
 }
