@@ -7,9 +7,6 @@ import (
 	"os"
 )
 
-// openNow opens the file for reading.
-func openNow(path string) (*os.File, error) { return os.Open(path) }
-
 // mapFile reads the first size bytes of the file.
 func mapFile(f *os.File, size int) (data []byte, unmap func() error, err error) {
 	data = make([]byte, size)

@@ -9,12 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openNow opens the file for reading. It does not wait for a writer if the path
-// has become that of a pipe.
-func openNow(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-}
-
 // mapFile maps the first size > 0 bytes of the file, read-only. The mapping is
 // shared, because a private one can count against a limit on memory.
 func mapFile(f *os.File, size int) (data []byte, unmap func() error, err error) {

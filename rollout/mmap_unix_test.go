@@ -4,20 +4,15 @@ package rollout
 
 import (
 	"errors"
-	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
-	"golang.org/x/sys/unix"
 )
 
 // faults reports whether f touches memory that it may not.
@@ -70,17 +65,14 @@ func openTruncated(t *testing.T, logits string) (*File, *reweight.Batch) {
 	t.Helper()
 	const tokens, vocab = 64, 5120 // whole chunks: no tail, which Go reads first
 	path := filepath.Join(t.TempDir(), "x.safetensors")
-	err := Write(path, []Tensor{
+	must.Do(Write(path, []Tensor{
 		vector("seq_offsets", []int64{0, tokens}),
 		{"logits", []int64{tokens, vocab}, make([]float32, tokens*vocab)},
 		{"ref_logits", []int64{tokens, vocab}, make([]reweight.BF16, tokens*vocab)},
 		{"old_logits", []int64{tokens, vocab}, make([]reweight.F16, tokens*vocab)},
 		vector("token_ids", make([]int32, tokens)),
 		vector("role", make([]uint8, tokens)),
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))
 	f := must.Get(OpenFile(path))
 	t.Cleanup(func() { f.Close() })
 	b := must.Get(f.Batch())
@@ -187,51 +179,6 @@ func TestGuardElsewhere(t *testing.T) {
 	}
 }
 
-// Nobody writes to the pipe, so an Open that waits for a writer does not return.
-func TestOpenPipe(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(path, 0o666); err != nil {
-		t.Skip(err)
-	}
-	inTime(t, func() {
-		if _, err := OpenFile(path); err == nil || err.Error() != path+": not a regular file" {
-			t.Errorf("error %v", err)
-		}
-	})
-	inTime(t, func() {
-		f, err := openNow(path)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		f.Close()
-	})
-}
-
-func TestOpenSocket(t *testing.T) {
-	t.Chdir(t.TempDir()) // a socket's path must be short
-	l, err := net.Listen("unix", "socket")
-	if err != nil {
-		t.Skip(err)
-	}
-	defer l.Close()
-	if _, err := OpenFile("socket"); err == nil || err.Error() != "socket: not a regular file" {
-		t.Errorf("error %v", err)
-	}
-}
-
-// inTime fails the test if f waits for ever.
-func inTime(t *testing.T, f func()) {
-	t.Helper()
-	done := make(chan bool)
-	go func() { defer close(done); f() }()
-	select {
-	case <-done:
-	case <-time.After(5 * time.Minute):
-		t.Fatal("waits")
-	}
-}
-
 var sink float32 // keeps the compiler from leaving a read out
 
 func sum(x []float32) (s float32) {
@@ -239,29 +186,4 @@ func sum(x []float32) (s float32) {
 		s += v
 	}
 	return s
-}
-
-// No room for the file: a limit on file size stands in for a full disk.
-func TestWriteWithoutRoom(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "x")
-	must.Do(Write(path, nil, nil))
-	var limit unix.Rlimit
-	must.Do(unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
-	signal.Ignore(syscall.SIGXFSZ) // otherwise the limit kills the process
-	defer signal.Reset(syscall.SIGXFSZ)
-	low := limit
-	low.Cur = 1 << 23 // above what the tests log in a file of their own
-	must.Do(unix.Setrlimit(unix.RLIMIT_FSIZE, &low))
-	err := Write(path, []Tensor{vector("x", make([]uint8, 1<<24))}, nil)
-	must.Do(unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
-	if !errors.Is(err, syscall.EFBIG) {
-		t.Errorf("error %v, want %v", err, syscall.EFBIG)
-	}
-	if f, err := OpenFile(path); err != nil {
-		t.Errorf("the old file: %v", err)
-	} else {
-		f.Close()
-	}
-	expectFiles(t, dir, "x")
 }

@@ -8,9 +8,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// openNow opens the file for reading.
-func openNow(path string) (*os.File, error) { return os.Open(path) }
-
 // mapFile maps the first size > 0 bytes of the file, read-only.
 func mapFile(f *os.File, size int) (data []byte, unmap func() error, err error) {
 	mapping, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READONLY, 0, 0, nil)

@@ -40,12 +40,12 @@ type File struct {
 // allow either while the file is open.
 func OpenFile(path string) (*File, error) {
 	prefix := printable.Text(path)
-	osFile, size, err := openRegular(path)
+	osFile, info, err := openFile(path, atomicfile.CheckRegular)
 	if err != nil {
 		return nil, inContext(prefix, err)
 	}
 	defer osFile.Close() // a mapping outlives its descriptor
-	return openMapped(osFile, size, prefix)
+	return openMapped(osFile, info.Size(), prefix)
 }
 
 // openMapped is OpenFile for a file of that size which is open already.
@@ -91,31 +91,6 @@ func (f *File) Close() error {
 	}
 	f.closed = true
 	return inContext(f.prefix, f.unmap())
-}
-
-// openRegular opens a regular file and returns its size. It checks that the file is
-// regular before it opens it, because opening a device can have effects, and again
-// afterwards, because the path can have become that of another file in between.
-func openRegular(path string) (*os.File, int64, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, 0, atomicfile.Cause(err)
-	}
-	if err := atomicfile.CheckRegular(info); err != nil {
-		return nil, 0, err
-	}
-	file, err := openNow(path)
-	if err != nil {
-		return nil, 0, atomicfile.Cause(err)
-	}
-	if info, err = file.Stat(); err == nil {
-		err = atomicfile.CheckRegular(info)
-	}
-	if err != nil {
-		file.Close()
-		return nil, 0, atomicfile.Cause(err)
-	}
-	return file, info.Size(), nil
 }
 
 // Guard calls do, which reads slices of f, and returns its error. If a read

@@ -74,7 +74,7 @@ func (opt Options) Open(names ...string) (*Source, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	files, warnings, err := expand(names)
+	files, warnings, err := Files(names...)
 	if err != nil {
 		return nil, err
 	}
@@ -176,25 +176,18 @@ func (s *Source) next() (*Trajectory, error) {
 func (s *Source) open() error {
 	name := s.files[0]
 	s.files, s.c.file = s.files[1:], name
-	in, err := s.c.open(name)
+	stream, err := openStream(name)
 	if err != nil {
+		return inContext(shownName(name), err)
+	}
+	if s.input, err = s.c.start(stream, name); err != nil {
 		return err
 	}
-	s.input = in
-	if b, ok := in.reader.(*batchReader); ok {
+	if b, ok := s.input.reader.(*batchReader); ok {
 		s.mapped = append(s.mapped, b.file)
 		s.c.addVocabulary(b.file.metadata[vocabularyKey])
 	}
 	return nil
-}
-
-// open opens the file of that name.
-func (c *completer) open(name string) (*input, error) {
-	stream, err := openStream(name)
-	if err != nil {
-		return nil, inContext(shownName(name), err)
-	}
-	return c.start(stream, name)
 }
 
 // start finds out what the stream is, and begins to read it.
@@ -208,16 +201,11 @@ func (c *completer) start(stream *stream, name string) (*input, error) {
 		stream.close() // its error would hide err
 		return nil, err
 	}
-	c.opened(format.name)
-	return in, nil
-}
-
-// opened counts a file of that format.
-func (c *completer) opened(format string) {
 	c.report.Files++
-	if format != "" && !slices.Contains(c.report.Formats, format) {
-		c.report.Formats = append(c.report.Formats, format)
+	if format.name != "" && !slices.Contains(c.report.Formats, format.name) {
+		c.report.Formats = append(c.report.Formats, format.name)
 	}
+	return in, nil
 }
 
 // close closes the file, but not the mapping of one.

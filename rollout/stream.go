@@ -31,12 +31,9 @@ func shownName(name string) string {
 }
 
 // Files returns the names of the files that Open reads for these names, in its order, and
-// sentences about what in directories is left out.
-func Files(names ...string) (files, warnings []string, err error) { return expand(names) }
-
-// expand returns the files that the names stand for, and sentences about what in
-// directories is left out. Each file must be there, and may be named once.
-func expand(names []string) (files, warnings []string, err error) {
+// sentences about what in directories is left out. Each file must be there, and may be
+// named once.
+func Files(names ...string) (files, warnings []string, err error) {
 	if len(names) == 0 {
 		return nil, nil, errors.New("rollout: no file is named")
 	}
@@ -107,11 +104,10 @@ func checkDistinct(files []string) error {
 // The last are of formats that are refused with a word on what to do.
 var extensions = []string{".safetensors", ".npz", ".zip", ".npy", ".json", ".jsonl", ".ndjson", ".sse", ".pt", ".pth", ".pkl", ".pickle", ".parquet", ".csv"}
 
-// hasExtension reports whether the name of a file ends as those of rollouts do.
-func hasExtension(name string) bool {
+// extension returns how the name of a file ends, before .gz or .zst.
+func extension(name string) string {
 	name = strings.ToLower(name)
-	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
-	return slices.Contains(extensions, filepath.Ext(name))
+	return filepath.Ext(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"))
 }
 
 // countOthers names the first of the files that do not have an extension of rollouts.
@@ -140,7 +136,7 @@ func filesIn(dir string) (files, others []string, directories int, err error) {
 		case err == nil && info.IsDir():
 			directories++
 			continue
-		case !hasExtension(path):
+		case !slices.Contains(extensions, extension(path)):
 			others = append(others, entry.Name())
 			continue
 		case err != nil:
@@ -192,11 +188,15 @@ func openStream(name string) (*stream, error) {
 	s := new(stream)
 	input := os.Stdin
 	if name != standardInput {
-		var err error
-		if input, err = s.openFile(name); err != nil {
+		file, info, err := openFile(name, checkReadable)
+		if err != nil {
 			return nil, err
 		}
-		s.closers = append(s.closers, input.Close)
+		if info.Mode().IsRegular() {
+			s.file, s.size = file, info.Size()
+		}
+		s.closers = append(s.closers, file.Close)
+		input = file
 	}
 	if err := s.decompress(input); err != nil {
 		s.close()
@@ -205,28 +205,29 @@ func openStream(name string) (*stream, error) {
 	return s, nil
 }
 
-// openFile opens a regular file or a pipe.
-func (s *stream) openFile(name string) (*os.File, error) {
+// openFile opens a file that check accepts, and returns what it is. It is checked before it
+// is opened, because opening a device can have effects, and again afterwards, because the
+// path can have become that of another file in between.
+func openFile(name string, check func(fs.FileInfo) error) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(name)
-	if err != nil {
-		return nil, atomicfile.Cause(err)
-	}
-	if info.Mode().Type() != fs.ModeNamedPipe {
-		s.file, s.size, err = openRegular(name)
-		return s.file, err
-	}
-	pipe, err := os.Open(name) // waits for a writer
-	if err != nil {
-		return nil, atomicfile.Cause(err)
-	}
-	if info, err = pipe.Stat(); err == nil {
-		err = checkReadable(info)
+	if err == nil {
+		err = check(info)
 	}
 	if err != nil {
-		pipe.Close()
-		return nil, atomicfile.Cause(err)
+		return nil, nil, atomicfile.Cause(err)
 	}
-	return pipe, nil
+	file, err := os.Open(name) // of a pipe, it waits for a writer
+	if err != nil {
+		return nil, nil, atomicfile.Cause(err)
+	}
+	if info, err = file.Stat(); err == nil {
+		err = check(info)
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, atomicfile.Cause(err)
+	}
+	return file, info, nil
 }
 
 const bufferSize = 1 << 16 // of a stream, in bytes

@@ -20,13 +20,8 @@ func gzipped(t testing.TB, data []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	_, err := w.Write(data)
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.Write(data))
+	must.Do(w.Close())
 	return out.Bytes()
 }
 
@@ -60,15 +55,13 @@ func writeFiles(t testing.TB, files map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, data := range files {
-		path := filepath.Join(dir, name)
-		err := os.MkdirAll(filepath.Dir(path), 0o777)
+		folder, file := filepath.Split(filepath.Join(dir, filepath.FromSlash(name)))
 		if strings.HasSuffix(name, "/") {
-			err = os.MkdirAll(path, 0o777)
-		} else if err == nil {
-			err = os.WriteFile(path, data, 0o666)
+			folder, file = filepath.Join(dir, name), ""
 		}
-		if err != nil {
-			t.Fatal(err)
+		must.Do(os.MkdirAll(folder, 0o777))
+		if file != "" {
+			must.Do(os.WriteFile(filepath.Join(folder, file), data, 0o666))
 		}
 	}
 	return dir
@@ -124,19 +117,13 @@ func TestExpansionLimit(t *testing.T) {
 	const part, parts = 4 << 20, 3 * freeExpansion / 2 / (4 << 20)
 	const size = part * parts
 	var z bytes.Buffer
-	w, err := gzip.NewWriterLevel(&z, gzip.BestCompression)
-	if err == nil {
-		_, err = w.Write(make([]byte, part))
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(gzip.NewWriterLevel(&z, gzip.BestCompression))
+	must.Get(w.Write(make([]byte, part)))
+	must.Do(w.Close())
 	for format, data := range map[string][]byte{"gzip": bytes.Repeat(z.Bytes(), parts), "Zstandard": bytes.Repeat(zstandard(t, make([]byte, part)), parts)} {
 		s := must.Get(streamOf(data))
 		var n int64
+		var err error
 		memory := allocated(func() { n, err = io.Copy(io.Discard, s) })
 		if err == nil || !strings.Contains(err.Error(), format+" data expand to more than 250 times as many") || n > freeExpansion+bufferSize {
 			t.Errorf("%s: %d of %d bytes, %v", format, n, size, err)
@@ -175,7 +162,7 @@ func TestExpand(t *testing.T) {
 		"b.jsonl": x, "a.NPZ.gz": x, "c/d.safetensors.zst": x, ".hidden.json": x, "README": x, "a.partial": x, "empty/": nil, "only/directories/": nil, "texts/notes.txt": x,
 	})
 	at := func(name string) string { return filepath.Join(dir, name) }
-	files, warnings, err := expand([]string{at("c"), "-", at("README"), dir})
+	files, warnings, err := Files(at("c"), "-", at("README"), dir)
 	want := []string{at("c/d.safetensors.zst"), "-", at("README"), at("a.NPZ.gz"), at("b.jsonl")}
 	if err != nil || !slices.Equal(files, want) {
 		t.Errorf("%q, %v, want %q", files, err, want)
@@ -213,12 +200,12 @@ func TestExpandLinks(t *testing.T) {
 			t.Logf("no %s link can be made: %v", kind, err)
 			continue
 		}
-		if _, _, err := expand([]string{at("c"), at("b.jsonl")}); err != nil {
+		if _, _, err := Files(at("c"), at("b.jsonl")); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 		for _, names := range [][]string{{at("a.jsonl"), at("c/l.jsonl")}, {at("a.jsonl"), at("c")}, {dir, at("c/l.jsonl")}} {
 			want := at("c/l.jsonl") + ": named twice: " + at("a.jsonl") + " is the same file"
-			if _, _, err := expand(names); err == nil || err.Error() != want {
+			if _, _, err := Files(names...); err == nil || err.Error() != want {
 				t.Errorf("%s: %q: %v, want %s", kind, names, err, want)
 			}
 		}

@@ -51,6 +51,9 @@ func TestNoFile(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
+	if _, err := OpenFile(path); err == nil || err.Error() != path+": not a regular file" {
+		t.Errorf("OpenFile: %v", err)
+	}
 	link := filepath.Join(t.TempDir(), "link.jsonl")
 	must.Do(os.Symlink(filepath.Join(dir, "none"), link))
 	if _, err := Open(filepath.Dir(link)); err == nil || err.Error() != link+": no such file or directory" {
