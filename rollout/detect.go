@@ -4,14 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
 )
 
 // A format is one that files have. To add one, write its reader and a line in formats.
@@ -46,14 +47,9 @@ var formats = append([]format{
 	{name: "server-sent events", begins: isEventStream, open: refuse("a stream of events: dump whole responses (stream=false)")},
 }, refusedFormats...)
 
-// nothing is the format of a JSON Lines file in which nothing was logged.
-var nothing = format{open: func(*stream, string, *Options) (reader, error) {
-	return nothingReader{}, nil
-}}
-
-type nothingReader struct{}
-
-func (nothingReader) next() (*record, error) { return nil, io.EOF }
+// noRecords is the format of a JSON Lines file in which nothing was logged, and of text that
+// is no JSON: its reader says where.
+var noRecords = format{open: openLines(func(s *jsonscan.Scanner, _ int) ([]*record, error) { return nil, s.Skip() })}
 
 // headSize is the number of bytes that format.begins is given.
 const headSize = 512
@@ -79,19 +75,21 @@ func detect(s *stream, name string) (*format, error) {
 		}
 	}
 	blank := len(bytes.TrimLeft(head, " \t\r\n")) == 0
-	extension := filepath.Ext(strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst"))
-	text := strings.HasPrefix(extension, ".json") || extension == ".ndjson"
+	text := slices.Contains([]string{".json", ".jsonl", ".ndjson"}, extension(name))
 	switch {
 	case len(head) == 0 && !text:
 		return nil, fmt.Errorf("%s: empty", shownName(name))
 	case len(head) < headSize && blank && text:
-		return &nothing, nil
+		return &noRecords, nil
 	case !isJSON(head):
 		return nil, fmt.Errorf("%s: begins with %s, which is no format that can be read: see docs/formats.md", shownName(name), quote(string(head[:min(len(head), 16)])))
 	}
 	found, err := s.examine()
 	if err != nil {
 		return nil, inContext(shownName(name)+":1", err)
+	}
+	if found == nil {
+		return &noRecords, nil
 	}
 	for i, f := range formats {
 		if f.fields != nil && f.fields(found) {
@@ -162,16 +160,20 @@ func (f fields) lacksMask() error {
 	return fmt.Errorf("mask, or role, is missing, which says which tokens are the response's, in JSON %s", f)
 }
 
-// maxExamined bounds what examine reads, in bytes.
-const maxExamined = 16 << 20
+const (
+	maxExamined   = 16 << 20 // bytes that examine reads
+	maxFieldDepth = 6        // of the arrays and objects whose fields it finds
+	maxFields     = 1000
+)
 
 // examine returns the fields of the first JSON object of the stream, or those at the
-// beginning of a large one. The stream is read again from there afterwards. examine does
-// not check the JSON: the reader does.
+// beginning of a large one, or nil if that is no JSON. The stream is read again from there
+// afterwards.
 func (s *stream) examine() (fields, error) {
+	const before = " \t\r\n[" // the object, which can be the first element of an array
 	var read bytes.Buffer
-	x := examiner{found: make(fields)}
-	for !x.done && read.Len() < maxExamined {
+	var ender jsonscan.Ender
+	for begun, ends := false, false; !ends && read.Len() < maxExamined; {
 		chunk, err := s.Peek(max(1, s.Buffered()))
 		if err == io.EOF {
 			break
@@ -179,106 +181,40 @@ func (s *stream) examine() (fields, error) {
 		if err != nil {
 			return nil, err
 		}
-		x.examine(chunk)
 		read.Write(chunk)
 		s.Discard(len(chunk)) // no error: they are buffered
+		if !begun {
+			chunk = bytes.TrimLeft(chunk, before)
+			begun = len(chunk) > 0
+		}
+		_, ends = ender.End(chunk)
 	}
 	s.Reader = bufio.NewReaderSize(io.MultiReader(&read, s.Reader), bufferSize)
-	return x.found, nil
+	found := make(fields)
+	text := bytes.TrimLeft(read.Bytes(), before)
+	var scanner jsonscan.Scanner
+	scanner.Reset(text)
+	err := found.add(&scanner, "", 0)
+	if e, ok := errors.AsType[*jsonscan.Error](err); ok && e.Syntax && e.Byte < len(text) {
+		return nil, nil
+	}
+	return found, nil // other errors are those of the reader, which knows the format
 }
 
-// An examiner finds the fields of the first object in JSON text.
-type examiner struct {
-	found fields
-	done  bool // the object is complete, or there is none
-
-	open     []value // objects and arrays that the text is in, the outermost first
-	deeper   int     // those within them whose fields are not looked at
-	inString bool
-	escaped  bool   // the last byte of the string was a backslash
-	isName   bool   // the string is the name of a field
-	name     []byte // with its escape sequences as they are
-}
-
-// A value is an object or an array.
-type value struct {
-	object   bool
-	prefix   string // of the names of its fields
-	wantName bool   // the next string is one
-}
-
-const (
-	maxFieldDepth = 6
-	maxFieldName  = 64
-	maxFields     = 1000
-)
-
-// examine goes on with more of the text, until done.
-func (x *examiner) examine(text []byte) {
-	for i := 0; i < len(text) && !x.done; i++ {
-		c := text[i]
-		if x.inString {
-			x.inString = c != '"' || x.escaped
-			x.escaped = c == '\\' && !x.escaped
-			if x.inString && x.isName && len(x.name) < maxFieldName {
-				x.name = append(x.name, c)
+// add adds the names of the fields of the next value, and of the values in it.
+func (f fields) add(s *jsonscan.Scanner, prefix string, depth int) error {
+	switch kind := s.Kind(); {
+	case depth == maxFieldDepth:
+	case kind == jsonscan.Array:
+		return s.Array(func(int) error { return f.add(s, prefix, depth+1) })
+	case kind == jsonscan.Object:
+		return s.Object(func(name []byte) error {
+			field := prefix + string(name)
+			if len(f) < maxFields {
+				f[field] = true
 			}
-			continue
-		}
-		switch c {
-		case '"':
-			x.inString = true
-			x.isName = x.deeper == 0 && len(x.open) > 0 && x.top().wantName
-			if x.isName {
-				x.name = x.name[:0]
-			}
-		case ':':
-			if x.deeper == 0 && len(x.open) > 0 && x.top().object {
-				x.top().wantName = false
-				if len(x.found) < maxFields {
-					x.found[x.top().prefix+string(x.name)] = true
-				}
-			}
-		case ',':
-			if x.deeper == 0 && len(x.open) > 0 {
-				x.top().wantName = x.top().object
-			}
-		case '{', '[':
-			x.push(c == '{')
-		case '}', ']':
-			x.pop()
-		}
+			return f.add(s, field+".", depth+1)
+		})
 	}
-}
-
-func (x *examiner) top() *value { return &x.open[len(x.open)-1] }
-
-func (x *examiner) push(object bool) {
-	if len(x.open) == maxFieldDepth || x.deeper > 0 {
-		x.deeper++
-		return
-	}
-	prefix := ""
-	if len(x.open) > 0 {
-		prefix = x.top().prefix
-		if x.top().object {
-			prefix += string(x.name) + "."
-		}
-	}
-	x.open = append(x.open, value{object: object, prefix: prefix, wantName: object})
-}
-
-func (x *examiner) pop() {
-	if x.deeper > 0 {
-		x.deeper--
-		return
-	}
-	if len(x.open) == 0 {
-		x.done = true
-		return
-	}
-	object := x.top().object
-	x.open = x.open[:len(x.open)-1]
-	within := slices.ContainsFunc(x.open, func(v value) bool { return v.object })
-	x.done = len(x.open) == 0 || object && !within
+	return nil
 }

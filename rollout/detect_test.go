@@ -27,7 +27,7 @@ func TestExamine(t *testing.T) {
 		`{"a": {"b": {"c": 1}, "d": 2}}`:   "a a.b a.b.c a.d",
 		`{"a": [{"b": 1}, {"c": 2}]}`:      "a a.b a.c",
 		`{"a": [[{"b": 1}]], "c": "d"}`:    "a a.b c",
-		`{"a": "{\"b\": 1}", "c\"": "\\"}`: `a c\"`,
+		`{"a": "{\"b\": 1}", "c\"": "\\"}`: `a c"`,
 		`{"a": "b", "c": ["d", "e"]}`:      "a c",
 		`{"a": NaN, "b": -Infinity`:        "a b",
 		`{"a": {"b`:                        "a",
@@ -95,18 +95,16 @@ func TestDetect(t *testing.T) {
 		"f.gz":             {gzipped(t, gzipped(t, small)), `: begins with "\x1f\x8b`},
 		"g.json":           {[]byte(`{"b": 1, "a": {"c": 2}}`), `:1: JSON of the fields "a", "b", which is no format that can be read: see docs/formats.md`},
 		"h.json":           {[]byte("\ufeff [1, 2]"), ":1: JSON without fields, which is no format that can be read: see docs/formats.md"},
-		"i.json":           {[]byte(`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"\u001b[2J":1}`), `:1: JSON of the fields "\\u001b[2J", "a"`},
-		"j.json":           {[]byte("{\"\x1b[2J\":1}"), `:1: JSON of the fields "\x1b[2J", which`},
+		"i.json":           {[]byte(`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"\u001b[2J":1}`), `:1: JSON of the fields "\x1b[2J", "a"`},
+		"j.json":           {[]byte("{\"\x1b[2J\":1}"), `:1: byte 3: found '\x1b', want an escape sequence`},
 		"k.json":           {[]byte(`{"token_ids":[1],"group_id":1}`), `:1: mask, or role, is missing, which says which tokens are the response's, in JSON of the fields "group_id", "token_ids"`},
 		"l.json":           {[]byte(`{"entropy":[1],"Masks":[1],"a":{"mask":1}}`), `:1: mask, or role, is missing, which says which tokens are the response's: "Masks" is another name`},
+		"n.json":           {[]byte("\n{\"role\": [1,\n}], \"mask\": [1]}"), `:3: byte 1: found '}', want a value`},
 		"m.json":           {[]byte(`{"advantages":[1],"mask_":[1]}`), `:1: JSON of the fields "advantages", "mask_", which is no format`},
 	} {
 		path := filepath.Join(writeFiles(t, map[string][]byte{name: c.data}), name)
-		s, err := Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = s.Batch()
+		s := must.Get(Open(path))
+		_, err := s.Batch()
 		switch formats := s.Report().Formats; {
 		case err == nil && slices.Equal(formats, []string{c.want}):
 		case err != nil && strings.HasPrefix(err.Error(), path+c.want) && !strings.Contains(err.Error(), "\n"):
