@@ -216,8 +216,8 @@ func (l *loader) logits(name string, rows int64) reweight.Logits {
 // array as files do. It wraps the *reweight.InputError that err is or wraps. Other
 // errors stay as they are.
 func InFile(err error) error {
-	var input *reweight.InputError
-	if !errors.As(err, &input) {
+	input, ok := errors.AsType[*reweight.InputError](err)
+	if !ok {
 		return err
 	}
 	for _, a := range new(reweight.Batch).Arrays() {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/must"
@@ -28,8 +29,7 @@ func TestColumn(t *testing.T) {
 	}
 	var tensors []Tensor
 	for _, c := range []*Column{a, none} {
-		tensor := must.Get(c.Tensor())
-		tensors = append(tensors, tensor)
+		tensors = append(tensors, must.Get(c.Tensor()))
 	}
 	must.Do(Write(path, tensors, nil))
 	f := must.Get(OpenFile(path))
@@ -45,5 +45,13 @@ func TestColumn(t *testing.T) {
 	}
 	if _, err := NewColumn(filepath.Join(dir, "no", "x"), "a"); err == nil {
 		t.Error("no error where no file can be made")
+	}
+	full := must.Get(NewColumn(path, "full"))
+	full.Close() // as if the disk were full
+	_, err := full.Tensor()
+	for _, err := range []error{full.Append(make([]float32, 1<<16)), err} {
+		if err == nil || !strings.HasPrefix(err.Error(), path+": a temporary file for full beside it: ") {
+			t.Error(err)
+		}
 	}
 }

@@ -23,7 +23,7 @@ type completer struct {
 
 	vocabularies bool // of the files differ
 
-	layout   []layout // of reweight.Batch.Arrays
+	layouts  layouts
 	origins  map[string]*originSum
 	entropy  map[string]*originSum // by the name of the file, where it is estimated
 	file     string                // the name of the file that is read
@@ -33,10 +33,12 @@ type completer struct {
 	found    counts
 }
 
-// A layout says how the array of a trajectory is, which those of all others have to be
-// like.
+// Layouts say, by the name of an array, how it is in the trajectories so far. The next one
+// has to be like them.
+type layouts map[string]layout
+
 type layout struct {
-	where string // the first trajectory that has elements of this unit; "" if there is none
+	where string // the first trajectory that has elements of this unit
 	has   bool
 	width int            // of a row of logits, or of parts
 	dtype reweight.DType // of logits
@@ -75,7 +77,7 @@ func newCompleter(opt Options, several bool, warnings []string) completer {
 	return completer{
 		opt:      opt,
 		several:  several,
-		layout:   make([]layout, len(new(reweight.Batch).Arrays())),
+		layouts:  make(layouts),
 		origins:  make(map[string]*originSum),
 		entropy:  make(map[string]*originSum),
 		groups:   make(map[[16]byte]group),
@@ -121,11 +123,8 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 	if err := c.group(t, first, in); err != nil {
 		return nil, inContext(here, err)
 	}
-	if err := cmp.Or(c.sameArrays(&t.Batch, reweight.PerTrajectory, here), c.sameArrays(&t.Batch, reweight.PerPart, here)); err != nil {
+	if err := c.layouts.check(&t.Batch, here, reweight.PerTrajectory, reweight.PerPart); err != nil {
 		return nil, err
-	}
-	if err := validate(&t.Batch); err != nil {
-		return nil, inContext(here, InFile(err))
 	}
 	in.read++
 	c.report.Trajectories++
@@ -162,16 +161,14 @@ func (c *completer) turn(in *input) (*record, error) {
 	if err := c.complete(r); err != nil {
 		return nil, inContext(here, err)
 	}
-	return r, cmp.Or(c.sameArrays(&r.Batch, reweight.PerToken, here), c.sameArrays(&r.Batch, reweight.PerSpan, here))
+	return r, c.layouts.check(&r.Batch, here, reweight.PerToken, reweight.PerSpan)
 }
 
-// complete derives the arrays of a record's tokens that it lacks.
+// complete checks a record, and derives the arrays of its tokens that it lacks.
 func (c *completer) complete(r *record) error {
 	for _, name := range r.dropped {
 		name = printable.Line(name)
-		if len(c.dropped) < maxNotes {
-			c.dropped[name] = true
-		}
+		c.drop(name)
 		if r.unknown && (c.found.unknown[name] > 0 || len(c.found.unknown) < maxNotes) {
 			c.found.unknown[name]++
 		}
@@ -179,33 +176,38 @@ func (c *completer) complete(r *record) error {
 	for _, sentence := range r.warnings {
 		c.warn(sentence)
 	}
-	n := r.tokens()
-	if n > maxTrajectory {
-		return fmt.Errorf("role has %d tokens in one trajectory, want at most %d", n, maxTrajectory)
-	}
-	if err := r.checkLengths(n); err != nil || n == 0 {
-		return err
-	}
 	from := "role"
 	if len(r.Role) == 0 {
 		from = "mask"
 	}
-	if len(r.Role) == 0 || c.opt.hasTags() {
-		if err := deriveRoles(r, &c.opt); err != nil {
-			return err
-		}
-		role := Origin{Name: "role", Kind: Derived, From: from}
-		if c.opt.hasTags() {
-			role.From += " and tags"
-		}
-		c.note(role, 0)
+	r.takeMask()
+	n := r.Tokens()
+	if n > maxTrajectory {
+		return fmt.Errorf("role has %d tokens in one trajectory, want at most %d", n, maxTrajectory)
 	}
-	if len(r.SpanIDs) == 0 {
+	if n != 0 && len(r.SpanIDs) == 0 {
 		deriveSpans(r)
 		c.note(Origin{Name: "span_ids", Kind: Derived, From: from}, 0)
 	}
-	if err := r.checkPerSpan(); err != nil {
+	r.SeqOffsets = []int64{0, int64(n)}
+	if err := validate(&r.Batch); err != nil {
+		return InFile(err)
+	}
+	err := cmp.Or(
+		r.checkLen("the texts of tokens", len(r.texts)),
+		r.checkLen("the list of the most likely tokens", len(r.top)),
+	)
+	if err != nil || n == 0 {
 		return err
+	}
+	switch {
+	case c.opt.hasTags():
+		if err := markActions(r, &c.opt); err != nil {
+			return err
+		}
+		c.note(Origin{Name: "role", Kind: Derived, From: from + " and tags"}, 0)
+	case from == "mask":
+		c.note(Origin{Name: "role", Kind: Derived, From: from}, 0)
 	}
 	responses := 0
 	for _, role := range r.Role {
@@ -236,39 +238,10 @@ func (c *completer) complete(r *record) error {
 	return nil
 }
 
-// checkLengths wants one element for each of n tokens in each array of tokens, and no
-// element for spans if there is no token.
-func (r *record) checkLengths(n int) error {
-	check := func(name string, elements int) error {
-		switch {
-		case elements == 0 || elements == n:
-			return nil
-		case n == 0:
-			return fmt.Errorf("%s has %d elements, but neither role nor a mask of the response tokens has any", name, elements)
-		}
-		return fmt.Errorf("%s has %d elements, want %d, one per token", name, elements, n)
-	}
-	for _, a := range r.Arrays() {
-		if a.Per == reweight.PerToken || a.Per == reweight.PerSpan && n == 0 {
-			if err := check(a.Name, a.Len()); err != nil {
-				return err
-			}
-		}
-	}
-	if n := len(r.Rewards); n > 1 {
-		return fmt.Errorf("rewards has %d elements, want 1", n)
-	}
-	return cmp.Or(check("the texts of tokens", len(r.texts)), check("the list of the most likely tokens", len(r.top)))
-}
-
-// checkPerSpan wants one element for each span in each array of spans. A record can be
-// a turn, where reweight.Batch.Validate sees all turns of a trajectory only.
-func (r *record) checkPerSpan() error {
-	spans := int(countSpans(r.SpanIDs))
-	for _, a := range r.Arrays() {
-		if n := a.Len(); a.Per == reweight.PerSpan && n != 0 && n != spans {
-			return fmt.Errorf("%s has %d elements, want %d, one per span", a.Name, n, spans)
-		}
+// checkLen wants one element for each token, or none.
+func (r *record) checkLen(what string, n int) error {
+	if n != 0 && n != r.Tokens() {
+		return fmt.Errorf("%s has %d elements, want %d, one per token", what, n, r.Tokens())
 	}
 	return nil
 }
@@ -339,8 +312,13 @@ func (c *completer) dropTop(r *record) {
 			c.found.topTokens++
 		}
 	}
+	c.drop(cmp.Or(r.topField, "top_logprobs"))
+}
+
+// drop adds a field that no array takes to the report.
+func (c *completer) drop(field string) {
 	if len(c.dropped) < maxNotes {
-		c.dropped[cmp.Or(r.topField, "top_logprobs")] = true
+		c.dropped[field] = true
 	}
 }
 
@@ -403,11 +381,13 @@ func repeated(before, turn *record) int {
 	if n > len(turn.TokenIDs) || !slices.Equal(before.TokenIDs, turn.TokenIDs[:n]) {
 		return 0
 	}
-	if slices.ContainsFunc(turn.Role[:n], func(role reweight.Role) bool { return role != reweight.RoleMasked }) {
+	if slices.ContainsFunc(turn.Role[:n], isResponse) {
 		return 0
 	}
 	return n
 }
+
+func isResponse(role reweight.Role) bool { return role != reweight.RoleMasked }
 
 // cut removes the first n tokens of a turn that has no rewards.
 func (r *record) cut(n int) {
@@ -474,7 +454,7 @@ func (c *completer) group(t *Trajectory, r *record, in *input) error {
 // idsKey returns what is equal for equal ids of prompt tokens, or "" if r has no ids,
 // or no response that would end the prompt.
 func idsKey(r *record) string {
-	if !slices.ContainsFunc(r.Role, func(role reweight.Role) bool { return role != reweight.RoleMasked }) {
+	if !slices.ContainsFunc(r.Role, isResponse) {
 		return ""
 	}
 	ids := *r
@@ -487,31 +467,29 @@ func digest(text string) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// sameArrays wants those arrays of b that have elements of the unit to be like those of
-// the trajectories before.
-func (c *completer) sameArrays(b *reweight.Batch, unit reweight.Unit, here string) error {
-	if unit == reweight.PerToken && b.Tokens() == 0 || unit == reweight.PerSpan && countSpans(b.SpanIDs) == 0 {
-		return nil
-	}
-	for i, a := range b.Arrays() {
-		if a.Per != unit {
+// check wants those arrays of b that have elements of these units to be like those of the
+// trajectories before. An error begins with here, the place of b.
+func (known layouts) check(b *reweight.Batch, here string, units ...reweight.Unit) error {
+	tokens, spans := b.Tokens(), countSpans(b.SpanIDs)
+	for _, a := range b.Arrays() {
+		none := a.Per == reweight.PerToken && tokens == 0 || a.Per == reweight.PerSpan && spans == 0
+		if none || !slices.Contains(units, a.Per) {
 			continue
 		}
 		is := layout{where: here, has: a.Len() != 0}
 		if l, ok := a.Data.(*reweight.Logits); ok {
 			is.width, is.dtype = l.Vocab, l.DType()
-		} else if unit == reweight.PerPart {
+		} else if a.Per == reweight.PerPart {
 			is.width = a.Len()
 		}
-		before := c.layout[i]
-		switch {
-		case before.where == "":
-			c.layout[i] = is
+		switch before, ok := known[a.Name]; {
+		case !ok:
+			known[a.Name] = is
 		case is.has && !before.has:
 			return fmt.Errorf("%s: %s is there, but it is missing at %s", here, a.Name, before.where)
 		case !is.has && before.has:
 			return fmt.Errorf("%s: %s is missing, but it is there at %s", here, a.Name, before.where)
-		case unit == reweight.PerPart && is.width != before.width:
+		case a.Per == reweight.PerPart && is.width != before.width:
 			return fmt.Errorf("%s: %s has %d elements, but %d at %s", here, a.Name, is.width, before.width, before.where)
 		case is.width != before.width || is.dtype != before.dtype:
 			return fmt.Errorf("%s: %s has rows of %d %v logits, but of %d %v at %s", here, a.Name, is.width, is.dtype, before.width, before.dtype, before.where)
@@ -525,8 +503,15 @@ func validate(b *reweight.Batch) error {
 	if b.Tokens() != 0 {
 		return b.Validate()
 	}
-	none := reweight.Batch{Role: []reweight.Role{reweight.RoleMasked}, SeqOffsets: []int64{0, 1}, Rewards: b.Rewards, RewardParts: b.RewardParts}
-	return none.Validate()
+	for _, a := range b.Arrays() {
+		if n := a.Len(); n != 0 && (a.Per == reweight.PerToken || a.Per == reweight.PerSpan) {
+			problem := fmt.Sprintf("has %d elements, but neither role nor a mask of the response tokens has any", n)
+			return &reweight.InputError{Arg: a.Field, Index: -1, Problem: problem}
+		}
+	}
+	one := reweight.Batch{Role: []reweight.Role{reweight.RoleMasked}, SeqOffsets: []int64{0, 1}}
+	one.Rewards, one.RewardParts = b.Rewards, b.RewardParts
+	return one.Validate()
 }
 
 // warn adds a sentence to the report.
@@ -580,16 +565,12 @@ func (c *completer) result() Report {
 	r.Groups = len(c.groups)
 	r.Dropped = slices.Sorted(maps.Keys(c.dropped))
 	r.Warnings = slices.Concat(c.warnings, c.found.warnings(&c.opt))
-	for i, a := range new(reweight.Batch).Arrays() {
-		o := Origin{Name: a.Name}
-		sum := c.origins[a.Name]
-		if a.Per == reweight.PerBoundary || !c.layout[i].has && sum == nil {
-			continue
+	for _, a := range new(reweight.Batch).Arrays() {
+		if sum := c.origins[a.Name]; sum != nil {
+			r.Arrays = append(r.Arrays, sum.origin(a.Name))
+		} else if c.layouts[a.Name].has {
+			r.Arrays = append(r.Arrays, Origin{Name: a.Name})
 		}
-		if sum != nil {
-			o = sum.origin(a.Name)
-		}
-		r.Arrays = append(r.Arrays, o)
 	}
 	if len(c.entropy) != 0 {
 		r.Entropy = make(map[string]Origin, len(c.entropy))

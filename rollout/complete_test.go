@@ -90,6 +90,11 @@ func inGroup(id string) func(*record)      { return func(r *record) { r.group = 
 func ofTrajectory(id string) func(*record) { return func(r *record) { r.trajectory = id } }
 func withReward(x float32) func(*record)   { return func(r *record) { r.Rewards = []float32{x} } }
 
+// withTop gives each token of a record its two most likely tokens.
+func withTop(r *record) {
+	r.top, r.topField = slices.Repeat([][]candidate{{{logprob: -0.5}, {logprob: -1.5}}}, len(r.mask)), "choices.top"
+}
+
 func withParts(x ...float32) func(*record) { return func(r *record) { r.RewardParts = x } }
 
 // withLogprobs gives a record logprobs, which are not its old_logprobs.
@@ -184,6 +189,13 @@ func TestSpansOfTurns(t *testing.T) {
 	if !slices.Equal(b.Anchors, []int32{7, -3, 7, 8}) || !slices.Equal(b.SpanRewards, []float32{0.5, 1.5, 2.5, 3.5}) {
 		t.Errorf("anchors %v, rewards %v", b.Anchors, b.SpanRewards)
 	}
+	// A turn whose prompt is not what was before has all of its tokens.
+	s = sourceOf(t, Options{}, []*record{
+		turnOf("ab", "cd", ofTrajectory("1")), turnOf("abcde", "f", ofTrajectory("1")), turnOf("abdefg", "h", ofTrajectory("1")),
+	})
+	if got := all(t, s)[0]; strings.Join(got.Texts, "") != "abcdefabdefgh" || !slices.Equal(got.SpanIDs, []int32{-1, -1, 0, 0, -1, 1, -1, -1, -1, -1, -1, -1, 2}) {
+		t.Errorf("texts %q, spans %v", got.Texts, got.SpanIDs)
+	}
 	for _, c := range []struct {
 		first, second func(*record)
 		want          string
@@ -216,11 +228,6 @@ func TestLogprobsOfTurns(t *testing.T) {
 }
 
 func TestOrigins(t *testing.T) {
-	top := func(r *record) {
-		for range r.mask {
-			r.top = append(r.top, []candidate{{logprob: -0.5}, {logprob: -1.5}})
-		}
-	}
 	find := func(r Report, name string) string {
 		for _, o := range r.Arrays {
 			if o.Name == name {
@@ -254,9 +261,9 @@ func TestOrigins(t *testing.T) {
 		{"tags", Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}, []*record{turnOf("a", "<b>")}, map[string]string{"role": "1 mask and tags 0"}},
 		{"tags for roles", Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}, []*record{turnOf("a", "<b>", func(r *record) { r.Role = []reweight.Role{0, 1, 1, 1} })}, map[string]string{"role": "1 role and tags 0", "span_ids": "1 role 0"}},
 		{"surprisal", Options{SurprisalEntropy: true}, []*record{turnOf("a", "bc")}, map[string]string{"entropy": "2 surprisal +Inf"}},
-		{"top", Options{Vocab: 4, SurprisalEntropy: true}, []*record{turnOf("a", "bc", top)}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
-		{"top of some", Options{Vocab: 4}, []*record{turnOf("a", "bc", top), turnOf("a", "bc", func(r *record) { r.Entropy = make([]float32, 3) })}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
-		{"top without the vocabulary", Options{}, []*record{turnOf("a", "bc", top)}, map[string]string{"entropy": none}},
+		{"top", Options{Vocab: 4, SurprisalEntropy: true}, []*record{turnOf("a", "bc", withTop)}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
+		{"top of some", Options{Vocab: 4}, []*record{turnOf("a", "bc", withTop), turnOf("a", "bc", func(r *record) { r.Entropy = make([]float32, 3) })}, map[string]string{"entropy": "2 top 2 log-probabilities 0.118"}},
+		{"top without the vocabulary", Options{}, []*record{turnOf("a", "bc", withTop)}, map[string]string{"entropy": none}},
 		{"group size", Options{GroupSize: 2}, []*record{turnOf("a", "b", inGroup("1")), turnOf("b", "c", inGroup("2"))}, map[string]string{"group_ids": "1 every 2 trajectories 0"}},
 	} {
 		s := sourceOf(t, c.opt, c.records)
@@ -327,7 +334,7 @@ func TestRecordErrors(t *testing.T) {
 		{"a:1: the texts of tokens has 2 elements, want 3, one per token", [][]*record{{set(func(r *record) { r.texts = r.texts[:2] })}}},
 		{"a:1: the list of the most likely tokens has 1 elements, want 3, one per token", [][]*record{{set(func(r *record) { r.top = make([][]candidate, 1) })}}},
 		{"a:1: token_ids has 3 elements, but neither role nor a mask of the response tokens has any", [][]*record{{set(func(r *record) { r.mask = nil })}}},
-		{"a:1: rewards has 2 elements, want 1", [][]*record{{set(func(r *record) { r.Rewards = make([]float32, 2) })}}},
+		{"a:1: rewards has 2 elements, want 1, one per trajectory", [][]*record{{set(func(r *record) { r.Rewards = make([]float32, 2) })}}},
 		{"a:2: rewards[0] is NaN, want a finite reward", [][]*record{{set(withReward(0)), set(withReward(float32(math.NaN())))}}},
 		{"a:1: role[2] is 3, want 0, 1 or 2", [][]*record{{set(func(r *record) { r.Role = []reweight.Role{0, 0, 3} })}}},
 		{"a:1: span_ids[2] is 1, want -1 to 0: spans are numbered from 0 in the order in which they appear", [][]*record{{set(func(r *record) { r.SpanIDs = []int32{-1, -1, 1} })}}},
@@ -446,32 +453,21 @@ func TestUnknownFields(t *testing.T) {
 		{text.String(), `: entropi in 12, field 0 in 1, field 1 in 1, field 10 in 1, field 11 in 1, field 2 in 1, field 3 in 1, field 4 in 1, ... of them.`},
 		{`{"role": [0, 2], "texts": ["a", "b"], "group_id": 1, "trajectory_id": 2, "anchors": [3], "span_rewards": null}`, ""},
 	} {
-		s, err := Open(filepath.Join(writeFiles(t, map[string][]byte{"a.jsonl": []byte(c.text)}), "a.jsonl"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(Open(filepath.Join(writeFiles(t, map[string][]byte{"a.jsonl": []byte(c.text)}), "a.jsonl")))
 		defer s.Close()
-		for err == nil {
-			_, err = s.Next()
-		}
+		all(t, s)
 		var want []string
 		if c.want != "" {
 			want = []string{"Lines of JSON have fields that no array takes" + c.want + " docs/formats.md lists the names."}
 		}
-		if got := s.Report().Warnings; err != io.EOF || !slices.Equal(got, want) {
-			t.Errorf("%v, warnings %q\nwant %q", err, got, want)
+		if got := s.Report().Warnings; !slices.Equal(got, want) {
+			t.Errorf("warnings %q\nwant %q", got, want)
 		}
 	}
 }
 
 // Options that find nothing, and those that are missing, make a warning.
 func TestWarningsOfAll(t *testing.T) {
-	top := func(r *record) {
-		for range r.mask {
-			r.top = append(r.top, []candidate{{logprob: -0.5}, {logprob: -1.5}})
-		}
-		r.topField = "choices.top"
-	}
 	const noTags = "No response token is an action: tags around actions say which are, Options.ActionOpen and ActionClose or ActionTags, on the command line -action-open and -action-close or -action-tags."
 	const dropped = "The log-probabilities of the most likely tokens, up to 2 at each of 3 response tokens, are dropped: bounds of the entropy need the size of the vocabulary too, Options.Vocab, on the command line -vocab."
 	ids := Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}
@@ -488,8 +484,8 @@ func TestWarningsOfAll(t *testing.T) {
 		{ids, []*record{turnOf("a", "b"), turnOf("a", "<b>")}, nil},
 		{ids, []*record{turnOf("<a>", ">b<"), turnOf("a", "<>")}, []string{"No response token is an action: no response has a token between the tags of the token ids [60] and [62], in this order."}},
 		{both, []*record{turnOf("a", "b")}, []string{`No response token is an action: no response has a token between the tags of the token ids [60] and [62], or (\n and ), in this order.`}},
-		{ids, []*record{turnOf("a", "<b>", top)}, []string{dropped}},
-		{Options{ActionOpen: ids.ActionOpen, ActionClose: ids.ActionClose, SurprisalEntropy: true}, []*record{turnOf("a", "<b>", top)}, []string{dropped}},
+		{ids, []*record{turnOf("a", "<b>", withTop)}, []string{dropped}},
+		{Options{ActionOpen: ids.ActionOpen, ActionClose: ids.ActionClose, SurprisalEntropy: true}, []*record{turnOf("a", "<b>", withTop)}, []string{dropped}},
 	} {
 		s := sourceOf(t, c.opt, c.records)
 		all(t, s)

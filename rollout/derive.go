@@ -51,8 +51,8 @@ func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 			continue
 		}
 		if err := ws.TokenStats(dst, *logits, b.TokenIDs, reweight.DefaultTokenStats); err != nil {
-			var input *reweight.InputError
-			if errors.As(err, &input) && input.Arg == "ids" { // the argument of TokenStats that b.TokenIDs is passed as
+			// ids is the argument of TokenStats that b.TokenIDs is passed as.
+			if input, ok := errors.AsType[*reweight.InputError](err); ok && input.Arg == "ids" {
 				err = &reweight.InputError{Arg: "TokenIDs", Index: input.Index, Problem: input.Problem}
 			}
 			return fmt.Errorf("deriving from %q: %w", source.Name, err)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"hash"
 	"io"
+	"slices"
 )
 
 // promptKey returns a short text that is equal for equal prompts, on every machine, and
@@ -23,11 +24,11 @@ func promptKey(r *record) string {
 	h.Write([]byte{'i'})
 	ids := r.promptIDs
 	if ids == nil {
-		n := 0
-		for n < len(r.TokenIDs) && n < r.tokens() && !r.response(n) {
-			n++
+		n := slices.IndexFunc(r.Role, isResponse)
+		if n < 0 {
+			n = len(r.Role)
 		}
-		ids = r.TokenIDs[:n]
+		ids = r.TokenIDs[:min(n, len(r.TokenIDs))]
 	}
 	if len(ids) == 0 {
 		return ""

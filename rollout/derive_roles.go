@@ -2,31 +2,34 @@ package rollout
 
 import (
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 
 	"github.com/seed621a2839/reweight"
 )
 
-// deriveRoles sets the roles of r, if the source does not give them or opt has tags: a
-// response token is an action strictly between the tags, and a reasoning token elsewhere.
-// Tags do not reach over the end of a span. If opt has the tags both as ids and as texts,
-// the ids are looked for where r has token ids.
-func deriveRoles(r *record, opt *Options) error {
-	n := r.tokens()
-	ids, texts := opt.hasIDs(), opt.hasTexts()
-	switch {
-	case len(r.Role) != 0 && !ids && !texts:
-		return nil
-	case n == 0:
-		return errors.New("role is missing, and so is a mask of the response tokens")
+// takeMask sets the roles of r, if the source does not give them, to those of its mask, as
+// if no token were an action.
+func (r *record) takeMask() {
+	if len(r.Role) != 0 {
+		return
 	}
-	role := make([]reweight.Role, n)
-	for t := range role {
-		if r.response(t) {
-			role[t] = reweight.RoleReasoning
+	r.Role = make([]reweight.Role, len(r.mask))
+	for t, response := range r.mask {
+		if response {
+			r.Role[t] = reweight.RoleReasoning
 		}
+	}
+}
+
+// markActions sets the roles of the response tokens by the tags that opt has: one is an
+// action strictly between the tags, and reasoning elsewhere. Tags do not reach over the end
+// of a span. If opt has the tags both as ids and as texts, the ids are looked for where r
+// has token ids.
+func markActions(r *record, opt *Options) error {
+	role := make([]reweight.Role, len(r.Role))
+	for t := range role {
+		role[t] = min(r.Role[t], reweight.RoleReasoning)
 	}
 	mark := func(begin, end int) {
 		for t := begin; t < end; t++ {
@@ -34,20 +37,13 @@ func deriveRoles(r *record, opt *Options) error {
 		}
 	}
 	switch {
-	case !ids && !texts:
-	case ids && len(r.TokenIDs) != 0:
-		if err := r.checkLen("token_ids", len(r.TokenIDs)); err != nil {
-			return err
-		}
+	case opt.hasIDs() && len(r.TokenIDs) != 0:
 		for begin, end := range r.spans() {
 			for b, e := range actions(r.TokenIDs[begin:end], opt.ActionOpen, opt.ActionClose) {
 				mark(begin+b, begin+e)
 			}
 		}
-	case texts && len(r.texts) != 0:
-		if err := r.checkLen("the texts of tokens", len(r.texts)); err != nil {
-			return err
-		}
+	case opt.hasTexts() && len(r.texts) != 0:
 		open, closing := []byte(opt.ActionTags[0]), []byte(opt.ActionTags[1])
 		var text []byte
 		for begin, end := range r.spans() {
@@ -69,20 +65,12 @@ func deriveRoles(r *record, opt *Options) error {
 		}
 	case len(r.TokenIDs) == 0 && len(r.texts) == 0:
 		return errors.New("token_ids is missing, and so are the texts of tokens: the tags of actions cannot be looked for")
-	case ids:
+	case opt.hasIDs():
 		return errors.New("token_ids is missing, in which the tags of actions are looked for: give the tags' texts")
 	default:
 		return errors.New("the texts of the tokens are missing, in which the tags of actions are looked for: give the tags' token ids")
 	}
 	r.Role = role
-	return nil
-}
-
-// checkLen wants one element for each token.
-func (r *record) checkLen(what string, n int) error {
-	if n != r.tokens() {
-		return fmt.Errorf("%s has %d elements and the mask has %d, want as many", what, n, r.tokens())
-	}
 	return nil
 }
 
@@ -113,58 +101,33 @@ func actions[E comparable](span, open, closing []E) iter.Seq2[int, int] {
 	}
 }
 
-// deriveSpans sets the spans of r, if the source does not give them: the runs of
-// response tokens, numbered from 0. They follow from the roles, or before those are set,
-// from the mask.
+// deriveSpans sets the spans of r to the runs of response tokens, numbered from 0.
 func deriveSpans(r *record) {
-	if len(r.SpanIDs) != 0 || r.tokens() == 0 {
-		return
-	}
-	span := slices.Repeat([]int32{-1}, r.tokens())
-	id := int32(0)
-	for begin, end := range r.spans() {
-		for t := begin; t < end; t++ {
-			span[t] = id
+	r.SpanIDs = make([]int32, len(r.Role))
+	spans := int32(0)
+	for t, role := range r.Role {
+		if !isResponse(role) {
+			r.SpanIDs[t] = -1
+			continue
 		}
-		id++
+		if t == 0 || !isResponse(r.Role[t-1]) {
+			spans++
+		}
+		r.SpanIDs[t] = spans - 1
 	}
-	r.SpanIDs = span
 }
 
-// spans returns where the spans of r begin and end: the runs of response tokens, and
-// where the source says which span a token is of, the parts of a run that are one span.
+// spans returns where the spans of r begin and end. What a masked token divides is two.
 func (r *record) spans() iter.Seq2[int, int] {
-	n := r.tokens()
 	return func(yield func(begin, end int) bool) {
-		for begin := 0; begin < n; {
-			end := begin + 1
-			if !r.response(begin) {
-				begin = end
-				continue
-			}
-			for end < n && r.response(end) && (end >= len(r.SpanIDs) || r.SpanIDs[end] == r.SpanIDs[begin]) {
+		for begin, end := 0, 0; begin < len(r.Role); begin = end {
+			response, id := isResponse(r.Role[begin]), r.SpanIDs[begin]
+			for end = begin + 1; end < len(r.Role) && isResponse(r.Role[end]) == response && r.SpanIDs[end] == id; {
 				end++
 			}
-			if !yield(begin, end) {
+			if response && !yield(begin, end) {
 				return
 			}
-			begin = end
 		}
 	}
-}
-
-// tokens returns for how many tokens it is known whether they are of a response.
-func (r *record) tokens() int {
-	if len(r.Role) != 0 {
-		return len(r.Role)
-	}
-	return len(r.mask)
-}
-
-// response reports whether token t is one of a response.
-func (r *record) response(t int) bool {
-	if len(r.Role) != 0 {
-		return r.Role[t] != reweight.RoleMasked
-	}
-	return r.mask[t]
 }

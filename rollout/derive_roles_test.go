@@ -78,15 +78,14 @@ func TestActionsOfSpans(t *testing.T) {
 		if len(r.mask) == 0 {
 			return
 		}
-		early := *r // spans before roles, and the other way round
-		deriveSpans(&early)
-		must.Do(deriveRoles(r, &Options{ActionOpen: tag[0], ActionClose: tag[1]}))
+		r.takeMask()
 		deriveSpans(r)
+		must.Do(markActions(r, &Options{ActionOpen: tag[0], ActionClose: tag[1]}))
 		if !slices.Equal(r.Role, want) {
 			t.Fatalf("ids %v: roles\n%v, want\n%v", r.TokenIDs, r.Role, want)
 		}
-		if !slices.Equal(r.SpanIDs, wantSpans) || !slices.Equal(early.SpanIDs, wantSpans) {
-			t.Fatalf("spans %v and %v, want %v", r.SpanIDs, early.SpanIDs, wantSpans)
+		if !slices.Equal(r.SpanIDs, wantSpans) {
+			t.Fatalf("spans %v, want %v", r.SpanIDs, wantSpans)
 		}
 	})
 }
@@ -130,21 +129,16 @@ func TestActionsOfTexts(t *testing.T) {
 			want = append(want, role)
 			at += n
 		}
-		must.Do(deriveRoles(r, &Options{ActionTags: [2]string{"<a>", "</a>"}}))
+		r.takeMask()
+		deriveSpans(r)
+		must.Do(markActions(r, &Options{ActionTags: [2]string{"<a>", "</a>"}}))
 		if !slices.Equal(r.Role, want) {
 			t.Fatalf("texts %q: roles\n%v, want\n%v", r.texts, r.Role, want)
 		}
 	})
 }
 
-func TestDeriveRoles(t *testing.T) {
-	mask := func(s string) []bool {
-		m := make([]bool, len(s))
-		for i := range s {
-			m[i] = s[i] != '.'
-		}
-		return m
-	}
+func TestMarkActions(t *testing.T) {
 	ids := func(s string) []int32 {
 		list := make([]int32, len(s))
 		for i := range s {
@@ -161,7 +155,6 @@ func TestDeriveRoles(t *testing.T) {
 		tags        [2]string
 		want        string // roles, or an error
 	}{
-		{name: "no tags", mask: ".rr.r", ids: "a<x>b", want: "01101"},
 		{name: "one action", mask: "..rrrrr", ids: "<>a<xy>", open: "<", close: ">", want: "0011221"},
 		{name: "empty action", mask: "rr", ids: "<>", open: "<", close: ">", want: "11"},
 		{name: "two actions", mask: "rrrrrr", ids: "<x><y>", open: "<", close: ">", want: "121121"},
@@ -174,23 +167,23 @@ func TestDeriveRoles(t *testing.T) {
 		{name: "empty texts", mask: "rrrrr", texts: []string{"", "<a>", "", "</a>", ""}, tags: [2]string{"<a>", "</a>"}, want: "11211"},
 		{name: "ids before texts", mask: "rrr", ids: "<x>", texts: []string{"", "", ""}, open: "<", close: ">", tags: [2]string{"a", "b"}, want: "121"},
 		{name: "texts where ids are missing", mask: "rrr", texts: []string{"a", "c", "b"}, open: "<", close: ">", tags: [2]string{"a", "b"}, want: "121"},
-		{name: "no mask", want: "role is missing, and so is a mask of the response tokens"},
 		{name: "neither", mask: "r", open: "<", close: ">", want: "token_ids is missing, and so are the texts of tokens: the tags of actions cannot be looked for"},
 		{name: "no ids", mask: "r", texts: []string{"x"}, open: "<", close: ">", want: "token_ids is missing, in which the tags of actions are looked for: give the tags' texts"},
 		{name: "no texts", mask: "r", ids: "x", tags: [2]string{"<", ">"}, want: "the texts of the tokens are missing, in which the tags of actions are looked for: give the tags' token ids"},
-		{name: "too few ids", mask: "rr", ids: "x", open: "<", close: ">", want: "token_ids has 1 elements and the mask has 2, want as many"},
-		{name: "too many texts", mask: "r", texts: []string{"x", "y"}, tags: [2]string{"<", ">"}, want: "the texts of tokens has 2 elements and the mask has 1, want as many"},
 	} {
-		r := &record{mask: mask(c.mask), texts: c.texts}
+		r := &record{texts: c.texts}
 		r.TokenIDs, r.SpanIDs = ids(c.ids), c.spans
-		err := deriveRoles(r, &Options{ActionOpen: ids(c.open), ActionClose: ids(c.close), ActionTags: c.tags})
-		if c.open+c.tags[0] != "" && err == nil { // roles take the place of the mask
-			for t := range r.Role {
-				r.Role[t] = min(r.Role[t], 1) * reweight.Role(1+t%2)
+		for t, letter := range c.mask {
+			role := reweight.RoleMasked
+			if letter == 'r' { // an action is one by the tags, whatever the source says
+				role = reweight.Role(1 + t%2)
 			}
-			r.mask = nil
-			err = deriveRoles(r, &Options{ActionOpen: ids(c.open), ActionClose: ids(c.close), ActionTags: c.tags})
+			r.Role = append(r.Role, role)
 		}
+		if c.spans == nil {
+			deriveSpans(r)
+		}
+		err := markActions(r, &Options{ActionOpen: ids(c.open), ActionClose: ids(c.close), ActionTags: c.tags})
 		got := ""
 		for _, role := range r.Role {
 			got += string('0' + rune(role))
@@ -204,26 +197,11 @@ func TestDeriveRoles(t *testing.T) {
 	}
 }
 
-// What the source gives stays as it is.
-func TestDeriveKeepsTheSource(t *testing.T) {
-	r := &record{mask: []bool{true, true}}
-	r.Role = []reweight.Role{0, 2}
-	r.SpanIDs = []int32{-1, 0}
-	must.Do(deriveRoles(r, new(Options)))
-	deriveSpans(r)
-	if !slices.Equal(r.Role, []reweight.Role{0, 2}) || !slices.Equal(r.SpanIDs, []int32{-1, 0}) {
-		t.Errorf("roles %v, spans %v", r.Role, r.SpanIDs)
-	}
-	r.SpanIDs = nil
-	if deriveSpans(r); !slices.Equal(r.SpanIDs, []int32{-1, 0}) {
-		t.Errorf("spans %v, want them to follow from the roles", r.SpanIDs)
-	}
-}
-
 func TestPromptKey(t *testing.T) {
 	of := func(mask []bool, prompt string, ids ...int32) string {
 		r := &record{mask: mask, prompt: prompt}
 		r.TokenIDs = ids
+		r.takeMask()
 		return promptKey(r)
 	}
 	prompt2 := []bool{false, false, true}

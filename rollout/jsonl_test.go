@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -208,6 +205,29 @@ func TestParseLine(t *testing.T) {
 		{"lengths", parsePrimeRL, `{` + prime + `,"entropy":[0,1]}`, "f:1: entropy has 2 elements, but loss_mask 3"},
 		{"weights' length", parsePrimeRL, `{` + prime + `,"rl_weights":[0,1]}`, "f:1: rl_weights has 2 elements, but loss_mask 3"},
 		{"no mask", parsePrimeRL, `{"token_ids":[1]}`, "f:1: loss_mask is missing"},
+
+		{"added to a chat", parseOpenAI, `{"choices":[{` + twoOfChat + `}],"rewards":[0.25],"group_id":"12","trajectory_id":"x/1"}`,
+			"mask=[true true] reward=[0.25] group=12 trajectory=x/1 old=[-0.5 -1]"},
+		{"added to a choice", parseOpenAI, `{"choices":[{` + twoOfChat + `,"reward":0.25,"group_id":"12"}],"trajectory_id":"x/1"}`,
+			"mask=[true true] reward=[0.25] group=12 trajectory=x/1 old=[-0.5 -1]"},
+		{"added to a response", parseSGLang, `{"meta_info":{` + twoOfSGLang + `},"reward":0.25,"group_id":12,"trajectory_id":"x/1"}`,
+			"ids=[3 4] mask=[true true] reward=[0.25] group=12 trajectory=x/1 old=[-0.5 -1]"},
+		// SGLang gives the log-probabilities of the prompt's last tokens only, unless it is
+		// asked for more. A part of the prompt is not taken for the prompt.
+		{"prompt", parseSGLang, `{"meta_info":{"prompt_tokens":2,"input_token_logprobs":[[null,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
+			"ids=[1 2 3 4] mask=[false false true true] old=[0 -1 -0.5 -1]"},
+		{"prompt of unknown length", parseSGLang, `{"meta_info":{"input_token_logprobs":[[null,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
+			"ids=[1 2 3 4] mask=[false false true true] old=[0 -1 -0.5 -1]"},
+		{"part of a prompt", parseSGLang, `{"meta_info":{"prompt_tokens":9,"input_token_logprobs":[[-2,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
+			"ids=[3 4] mask=[true true] old=[-0.5 -1]"},
+		{"part of unknown length", parseSGLang, `{"meta_info":{"input_token_logprobs":[[-2,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
+			"ids=[3 4] mask=[true true] old=[-0.5 -1]"},
+		{"prompt without an id", parseSGLang, `{"meta_info":{"prompt_tokens":2,"input_token_logprobs":[null,[-1,2,null]],` + twoOfSGLang + `}}`,
+			"ids=[3 4] mask=[true true] old=[-0.5 -1]"},
+		{"prompt without tokens", parseSGLang, `{"meta_info":{"prompt_tokens":9,"input_token_logprobs":[],` + twoOfSGLang + `}}`,
+			"ids=[3 4] mask=[true true] old=[-0.5 -1]"},
+		{"prompt by its ids", parseSGLang, `{"prompt_token_ids":[7,1,2],"meta_info":{"prompt_tokens":3,"input_token_logprobs":[[-1,2,null]],` + twoOfSGLang + `}}`,
+			"ids=[7 1 2 3 4] mask=[false false false true true] old=[0 0 0 -0.5 -1]"},
 	} {
 		r, err := parseLine(c.parse, c.line)
 		got := fmt.Sprint(err)
@@ -246,36 +266,13 @@ func describe(r *record) string {
 	return strings.TrimPrefix(b.String(), " ")
 }
 
-// pythonLine writes an object as Python's json does. A list of float32 is one of float64.
-func pythonLine(separator string, fields ...any) string {
-	var value func(v any) string
-	value = func(v any) string {
-		switch v := v.(type) {
-		case float32:
-			text := strconv.FormatFloat(float64(v), 'g', -1, 64)
-			if !strings.ContainsAny(text, ".e") {
-				text += ".0"
-			}
-			return text
-		case string:
-			return strconv.Quote(v)
-		case nil:
-			return "null"
-		}
-		if r := reflect.ValueOf(v); r.Kind() == reflect.Slice {
-			var list []string
-			for i := range r.Len() {
-				list = append(list, value(r.Index(i).Interface()))
-			}
-			return "[" + strings.Join(list, separator) + "]"
-		}
-		return fmt.Sprint(v)
+// wide returns numbers as float64, as Python writes them.
+func wide(numbers []float32) []float64 {
+	list := make([]float64, len(numbers))
+	for i, x := range numbers {
+		list[i] = float64(x)
 	}
-	var list []string
-	for i := 0; i < len(fields); i += 2 {
-		list = append(list, fmt.Sprintf("%q:%s%s", fields[i], separator[1:], value(fields[i+1])))
-	}
-	return "{" + strings.Join(list, separator) + "}\n"
+	return list
 }
 
 // padded returns a batch of one list, filled up to n elements.
@@ -308,43 +305,47 @@ func TestTrainerFiles(t *testing.T) {
 		}
 		tr.RolloutLogprobs = tr.Logprobs
 		// The file's roles, but for a turn that the game rejected: a tag comes twice in it.
-		r := record{Batch: reweight.Batch{TokenIDs: tr.TokenIDs}, mask: mask(tr)}
-		must.Do(deriveRoles(&r, &tags))
+		r := record{Batch: reweight.Batch{Role: tr.Role, SpanIDs: tr.SpanIDs, TokenIDs: tr.TokenIDs}}
+		must.Do(markActions(&r, &tags))
 		tr.Role = r.Role
 	}
 	nulls := func(tr *Trajectory) []any { return make([]any, tr.Tokens()) }
 	for _, c := range []struct {
 		format, arrays string // those compared
-		line           func(i int, tr *Trajectory) string
+		line           func(i int, tr *Trajectory) dict
 		dropped        string
 	}{
-		{"NeMo-RL train_data", "role group_ids rewards span_ids token_ids old_logprobs rollout_logprobs advantages", func(i int, tr *Trajectory) string {
+		{"NeMo-RL train_data", "role group_ids rewards span_ids token_ids old_logprobs rollout_logprobs advantages", func(i int, tr *Trajectory) dict {
 			bits := make([]int, tr.Tokens())
 			for t, response := range mask(tr) {
 				if response {
 					bits[t] = 1
 				}
 			}
-			return pythonLine(", ", "content", []string{"text"}, "rewards", tr.Rewards, "input_lengths", []int{tr.Tokens()},
-				"token_ids", padded(tr.TokenIDs, longest, 0), "token_loss_mask", padded(bits, longest, 0), "sample_loss_mask", []float32{1},
-				"advantages", padded(tr.Advantages, longest, 0), "generation_logprobs", padded(tr.RolloutLogprobs, longest, 0),
-				"prev_logprobs", padded(tr.OldLogprobs, longest, 0), "idx", i)
+			return dict{
+				"content": list{"text"}, "rewards": wide(tr.Rewards), "input_lengths": list{tr.Tokens()},
+				"token_ids": padded(tr.TokenIDs, longest, 0), "token_loss_mask": padded(bits, longest, 0), "sample_loss_mask": list{1.0},
+				"advantages": padded(wide(tr.Advantages), longest, 0), "generation_logprobs": padded(wide(tr.RolloutLogprobs), longest, 0),
+				"prev_logprobs": padded(wide(tr.OldLogprobs), longest, 0), "idx": i,
+			}
 		}, "content idx"},
-		{"prime-rl token_exports", "role group_ids span_ids token_ids entropy old_logprobs logprobs advantages", func(i int, tr *Trajectory) string {
-			return pythonLine(",", "schema_version", 1, "step", 7, "rank", 0, "micro_step", 0, "micro_sequence_idx", i, "export_sequence_idx", i, "env_name", "frozenlake",
-				"token_ids", tr.TokenIDs, "position_ids", tr.TokenIDs, "loss_mask", mask(tr), "advantages", tr.Advantages,
-				"inference_logprobs", tr.OldLogprobs, "trainer_logprobs", tr.Logprobs, "entropy", tr.Entropy, "mismatch_kl", tr.Entropy,
-				"log_importance_ratio", tr.Entropy, "importance_ratio", tr.Entropy, "prob_delta", tr.Entropy, "is_masked", mask(tr),
-				"is_masked_high", nulls(tr), "is_masked_low", nulls(tr), "rl_weights", nulls(tr), "ce_weights", nulls(tr), "ref_kl_weights", nulls(tr))
+		{"prime-rl token_exports", "role group_ids span_ids token_ids entropy old_logprobs logprobs advantages", func(i int, tr *Trajectory) dict {
+			entropy := wide(tr.Entropy)
+			return dict{
+				"schema_version": 1, "step": 7, "rank": 0, "micro_step": 0, "micro_sequence_idx": i, "export_sequence_idx": i, "env_name": "frozenlake",
+				"token_ids": tr.TokenIDs, "position_ids": tr.TokenIDs, "loss_mask": mask(tr), "advantages": wide(tr.Advantages),
+				"inference_logprobs": wide(tr.OldLogprobs), "trainer_logprobs": wide(tr.Logprobs), "entropy": entropy, "mismatch_kl": entropy,
+				"log_importance_ratio": entropy, "importance_ratio": entropy, "prob_delta": entropy, "is_masked": mask(tr),
+				"is_masked_high": nulls(tr), "is_masked_low": nulls(tr), "rl_weights": nulls(tr), "ce_weights": nulls(tr), "ref_kl_weights": nulls(tr),
+			}
 		}, "ce_weights env_name export_sequence_idx importance_ratio is_masked is_masked_high is_masked_low log_importance_ratio micro_sequence_idx micro_step mismatch_kl position_ids prob_delta rank ref_kl_weights schema_version step"},
 	} {
 		t.Run(c.format, func(t *testing.T) {
-			var file strings.Builder
+			var values []any
 			for i, tr := range all {
-				file.WriteString(c.line(i, tr))
+				values = append(values, c.line(i, tr))
 			}
-			path := filepath.Join(t.TempDir(), "dump.jsonl")
-			must.Do(os.WriteFile(path, []byte(file.String()), 0o666))
+			path := writeLines(t, "dump.jsonl", values...)
 			s := must.Get(tags.Open(path))
 			defer s.Close()
 			for i, want := range all {
@@ -381,7 +382,7 @@ func TestPromptIDs(t *testing.T) {
 		chat  = `"prompt_token_ids":[1,2],"choices":[{"message":{},"logprobs":{"content":[{"token":"a","logprob":-1,"top_logprobs":[]}]}`
 		lang  = `"prompt_token_ids":[1,2],"meta_info":{"output_token_logprobs":[[-1,5,null]]}`
 	)
-	first := must.Get(parseLine(parseJSONL, `{"token_ids":[1,2,3],"mask":[0,0,1]}`))
+	first := must.Get(parseLine(parseJSONL, `{"token_ids":[1,2,3],"role":[0,0,1]}`))
 	for _, c := range []struct {
 		line  string
 		parse parser
@@ -398,7 +399,10 @@ func TestPromptIDs(t *testing.T) {
 		r, err := parseLine(c.parse, c.line)
 		if err != nil {
 			t.Errorf("%s: %v", c.line, err)
-		} else if got, want := promptKey(r), promptKey(first); got != want {
+			continue
+		}
+		r.takeMask()
+		if got, want := promptKey(r), promptKey(first); got != want {
 			t.Errorf("%s: the key %s, want %s", c.line, got, want)
 		}
 	}
@@ -424,14 +428,12 @@ func TestJSONLEmptyLists(t *testing.T) {
 		}
 	}
 	for _, name := range lists {
-		path := filepath.Join(t.TempDir(), "x.jsonl")
-		must.Do(os.WriteFile(path, []byte(`{"mask":[0,1,1],"reward":1,"`+name+`":[]}`+"\n"), 0o666))
-		s := must.Get(Open(path))
-		got, err := s.Next()
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
+		read, err := readText(`{"mask":[0,1,1],"reward":1,"`+name+`":[]}`+"\n", parseJSONL)
+		if err != io.EOF || len(read) != 1 {
+			t.Errorf("%s: %d trajectories, %v", name, len(read), err)
 			continue
 		}
+		got := read[0]
 		if got.Texts != nil {
 			t.Errorf("%s: texts %q", name, got.Texts)
 		}
@@ -440,6 +442,5 @@ func TestJSONLEmptyLists(t *testing.T) {
 				t.Errorf("%s: %s is empty, want nil", name, a.Name)
 			}
 		}
-		s.Close()
 	}
 }

@@ -11,11 +11,10 @@ import (
 	"github.com/seed621a2839/reweight/internal/must"
 )
 
-// readText reads the trajectories of a text in a format of JSON objects, and the error
-// after them.
-func readText(text string, parse parser) (all []*Trajectory, err error) {
+// readFrom reads the trajectories of a file called f, and the error after them.
+func readFrom(r reader) (all []*Trajectory, err error) {
 	c := newCompleter(Options{}, false, nil)
-	in := &input{name: "f", stream: new(stream), reader: newLines(strings.NewReader(text), "f", parse)}
+	in := &input{name: "f", stream: new(stream), reader: r}
 	for {
 		tr, err := c.next(in)
 		if err != nil {
@@ -23,6 +22,11 @@ func readText(text string, parse parser) (all []*Trajectory, err error) {
 		}
 		all = append(all, tr)
 	}
+}
+
+// readText is readFrom for a text in a format of JSON objects.
+func readText(text string, parse parser) ([]*Trajectory, error) {
+	return readFrom(newLines(strings.NewReader(text), "f", parse))
 }
 
 // checkText reads a text of any contents: no panic, an error of one short line that

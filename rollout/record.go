@@ -6,8 +6,8 @@ import "github.com/seed621a2839/reweight"
 // format fills in what the format has and leaves the rest alone; complete makes a
 // Trajectory of it.
 type record struct {
-	// The arrays of the trajectory, as far as the source has them. SeqOffsets and
-	// GroupIDs are not set here.
+	// The arrays of the trajectory, as far as the source has them, but SeqOffsets and
+	// GroupIDs.
 	reweight.Batch
 
 	mask     []bool   // response tokens, if Role is not set

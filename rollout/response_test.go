@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -26,14 +25,9 @@ type turn struct{ trajectory, first, begin, end int }
 
 func openLake(t *testing.T) (l lake, turns []turn) {
 	t.Helper()
-	f, err := OpenFile("../testdata/frozenlake.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(OpenFile("../testdata/frozenlake.safetensors"))
 	t.Cleanup(func() { f.Close() })
-	if l.Batch, err = f.Batch(); err != nil {
-		t.Fatal(err)
-	}
+	l.Batch = must.Get(f.Batch())
 	must.Do(json.Unmarshal([]byte(f.metadata["vocab"]), &l.names))
 	l.Role = slices.Clone(l.Role)
 	for _, token := range rejectedTurns["../testdata/frozenlake.safetensors"] {
@@ -54,6 +48,11 @@ func openLake(t *testing.T) (l lake, turns []turn) {
 		}
 	}
 	return l, turns
+}
+
+// firstTurns returns the first turn of each trajectory.
+func firstTurns(turns []turn) []turn {
+	return slices.CompactFunc(slices.Clone(turns), func(u, next turn) bool { return u.trajectory == next.trajectory })
 }
 
 // most returns the ids of the k most likely tokens at a position, and their
@@ -171,15 +170,13 @@ func (l lake) completionChoice(t turn, k int, name naming, echo bool) dict {
 	return dict{"logprobs": dict{"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": top, "text_offset": offsets}}
 }
 
-type parseFunc func(s *jsonscan.Scanner, line int) ([]*record, error)
-
-func parseText(text string, parse parseFunc) ([]*record, error) {
+func parseText(text string, parse parser) ([]*record, error) {
 	var s jsonscan.Scanner
 	s.Reset([]byte(text))
 	return parse(&s, 7)
 }
 
-func parseValue(t *testing.T, v any, parse parseFunc) []*record {
+func parseValue(t *testing.T, v any, parse parser) []*record {
 	t.Helper()
 	text := must.Get(json.Marshal(v))
 	records, err := parseText(string(text), parse)
@@ -189,112 +186,10 @@ func parseValue(t *testing.T, v any, parse parseFunc) []*record {
 	return records
 }
 
-// check compares a record with a turn.
-func (l lake) check(t *testing.T, what string, r *record, u turn, prompt, ids, texts bool) {
-	t.Helper()
-	first := u.begin
-	if prompt {
-		first = u.first
-	}
-	if got, want := len(r.mask), u.end-first; got != want {
-		t.Fatalf("%s: %d tokens, want %d", what, got, want)
-	}
-	for i, response := range r.mask {
-		token := first + i
-		if want := token >= u.begin; response != want {
-			t.Fatalf("%s: mask[%d] = %v", what, i, response)
-		}
-		if ids && r.TokenIDs[i] != l.TokenIDs[token] {
-			t.Fatalf("%s: token_ids[%d] = %d, want %d", what, i, r.TokenIDs[i], l.TokenIDs[token])
-		}
-		if !response {
-			continue
-		}
-		if got, want := math.Float32bits(r.OldLogprobs[i]), math.Float32bits(l.OldLogprobs[token]); got != want {
-			t.Fatalf("%s: old_logprobs[%d] has bits %#x, want %#x", what, i, got, want)
-		}
-		if texts && r.texts[i] != l.names[l.TokenIDs[token]] {
-			t.Fatalf("%s: text %d is %q", what, i, r.texts[i])
-		}
-		lower, upper, err := entropyBounds(r.top[i], len(l.names))
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		if h := float64(l.Entropy[token]); !(lower-2e-5 <= h && h <= upper+2e-5) {
-			t.Fatalf("%s: entropy %v of token %d, bounds %v and %v", what, h, i, lower, upper)
-		}
-	}
-	if ids != (r.TokenIDs != nil) || texts != (r.texts != nil) {
-		t.Fatalf("%s: %d token ids, %d texts", what, len(r.TokenIDs), len(r.texts))
-	}
-	if r.line != 7 {
-		t.Fatalf("%s: line %d", what, r.line)
-	}
-}
-
-// Responses of the rollouts, with exactly the fields that each source has.
-func TestResponsesOfFrozenLake(t *testing.T) {
-	l, turns := openLake(t)
-	one := func(choice dict) dict { return dict{"choices": list{choice}} }
-	for _, c := range []struct {
-		name               string
-		parse              parseFunc
-		value              func(u turn) any
-		prompt, ids, texts bool
-	}{
-		{"SGLang", parseSGLang, func(u turn) any { return l.sglang(u, 5, false) }, false, true, true},
-		{"SGLang with the prompt", parseSGLang, func(u turn) any { return l.sglang(u, 20, true) }, true, true, true},
-		{"OpenAI chat", parseOpenAI, func(u turn) any { return one(l.chatChoice(u, 5, l.text, false)) }, false, false, true},
-		{"vLLM chat", parseOpenAI, func(u turn) any { return one(l.chatChoice(u, 5, l.text, true)) }, false, true, true},
-		{"vLLM chat, ids as names", parseOpenAI, func(u turn) any { return one(l.chatChoice(u, 20, l.idName, false)) }, false, true, false},
-		{"vLLM chat with the prompt", parseOpenAI, func(u turn) any {
-			r := one(l.chatChoice(u, 5, l.idName, true))
-			r["prompt_token_ids"] = l.TokenIDs[u.first:u.begin]
-			return r
-		}, true, true, false},
-		{"OpenAI batch", parseOpenAI, func(u turn) any {
-			return dict{"custom_id": "a", "response": dict{"status_code": 200, "body": one(l.chatChoice(u, 20, l.text, false))}, "error": nil}
-		}, false, false, true},
-		{"completions", parseOpenAI, func(u turn) any { return one(l.completionChoice(u, 5, l.text, false)) }, false, false, true},
-		{"completions, ids as names", parseOpenAI, func(u turn) any { return one(l.completionChoice(u, 5, l.idName, false)) }, false, true, false},
-		{"completions, echo", parseOpenAI, func(u turn) any {
-			r := one(l.completionChoice(u, 5, l.text, true))
-			r["usage"] = dict{"prompt_tokens": u.begin - u.first, "completion_tokens": u.end - u.begin}
-			return r
-		}, true, false, true},
-		{"completions, echo, ids", parseOpenAI, func(u turn) any {
-			r := l.completionChoice(u, 5, l.text, true)
-			r["prompt_token_ids"], r["token_ids"] = l.TokenIDs[u.first:u.begin], l.TokenIDs[u.begin:u.end]
-			return one(r)
-		}, true, true, true},
-		{"completions, echo, ids as names", parseOpenAI, func(u turn) any {
-			r := l.completionChoice(u, 5, l.idName, true)
-			r["token_ids"] = l.TokenIDs[u.begin:u.end]
-			return one(r)
-		}, true, true, false},
-	} {
-		for i, u := range turns {
-			if i%10 != 0 {
-				continue
-			}
-			records := parseValue(t, c.value(u), c.parse)
-			if len(records) != 1 {
-				t.Fatalf("%s: %d records", c.name, len(records))
-			}
-			l.check(t, c.name, records[0], u, c.prompt, c.ids, c.texts)
-		}
-	}
-}
-
 // The choices of a response are a group, and each has its reward.
 func TestChoices(t *testing.T) {
 	l, turns := openLake(t)
-	var first []turn // of each trajectory
-	for _, u := range turns {
-		if len(first) == 0 || first[len(first)-1].trajectory != u.trajectory {
-			first = append(first, u)
-		}
-	}
+	first := firstTurns(turns)
 	keys := make(map[string]int32)
 	for group := range slices.Chunk(first[:64], 16) {
 		id := l.GroupIDs[group[0].trajectory]
@@ -320,18 +215,18 @@ func TestChoices(t *testing.T) {
 			if len(records) != len(group) {
 				t.Fatalf("%d records of %d choices", len(records), len(group))
 			}
+			records[0].takeMask()
 			key := promptKey(records[0])
 			if before, ok := keys[kind+key]; ok || key == "" {
 				t.Fatalf("group %d has key %q, which group %d has too", id, key, before)
 			}
 			keys[kind+key] = id
 			for i, r := range records {
-				l.check(t, kind, r, group[i], kind == "prompt", true, true)
-				if promptKey(r) != key {
-					t.Fatalf("choice %d of group %d has another key", i, id)
-				}
-				if !slices.Equal(r.Rewards, l.Rewards[group[i].trajectory:group[i].trajectory+1]) {
-					t.Fatalf("choice %d of group %d has reward %v", i, id, r.Rewards)
+				u := group[i]
+				r.takeMask()
+				logprobs, rewards := r.OldLogprobs[len(r.mask)-(u.end-u.begin):], l.Rewards[u.trajectory:u.trajectory+1]
+				if promptKey(r) != key || !slices.Equal(logprobs, l.OldLogprobs[u.begin:u.end]) || !slices.Equal(r.Rewards, rewards) {
+					t.Fatalf("choice %d of group %d: %+v", i, id, r)
 				}
 			}
 		}
@@ -344,30 +239,9 @@ const (
 	twoOfChat   = `"logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}]}`
 )
 
-func TestAddedFields(t *testing.T) {
-	for _, c := range []struct {
-		text  string
-		parse parseFunc
-	}{
-		{`{"meta_info": {` + twoOfSGLang + `}, "reward": 0.25, "group_id": 12, "trajectory_id": "x/1"}`, parseSGLang},
-		{`{"choices": [{` + twoOfChat + `}], "rewards": [0.25], "group_id": "12", "trajectory_id": "x/1"}`, parseOpenAI},
-		{`{"choices": [{` + twoOfChat + `, "reward": 0.25, "group_id": "12"}], "trajectory_id": "x/1"}`, parseOpenAI},
-	} {
-		records, err := parseText(c.text, c.parse)
-		if err != nil {
-			t.Errorf("%s: %v", c.text, err)
-			continue
-		}
-		r := records[0]
-		if r.group != "12" || r.trajectory != "x/1" || !slices.Equal(r.Rewards, []float32{0.25}) || len(r.dropped) != 0 {
-			t.Errorf("%s: group %q, trajectory %q, rewards %v, dropped %q", c.text, r.group, r.trajectory, r.Rewards, r.dropped)
-		}
-	}
-}
-
 func TestResponsesRefuse(t *testing.T) {
 	for _, c := range []struct {
-		parse parseFunc
+		parse parser
 		text  string
 		want  string
 	}{
@@ -430,7 +304,7 @@ func TestResponsesRefuse(t *testing.T) {
 
 func TestResponsesWarn(t *testing.T) {
 	for _, c := range []struct {
-		parse parseFunc
+		parse parser
 		text  string
 		want  string // the beginning of the only warning, or empty
 	}{
@@ -497,35 +371,6 @@ func TestLostCandidates(t *testing.T) {
 		}
 		if !slices.Equal(extra, c.extra) || len(top[0]) != 3 || likely(top[0]) != 3 {
 			t.Errorf("%s: candidates %+v", text, top)
-		}
-	}
-}
-
-// SGLang gives the log-probabilities of the prompt's last tokens only, unless it is asked
-// for more. A part of the prompt is not taken for the prompt.
-func TestPromptOfSGLang(t *testing.T) {
-	for _, c := range []struct {
-		fields string // of the response
-		meta   string
-		want   []int32 // token ids
-	}{
-		{``, `"prompt_tokens": 2, "input_token_logprobs": [[null, 1, null], [-1, 2, null]]`, []int32{1, 2, 3, 4}},
-		{``, `"input_token_logprobs": [[null, 1, null], [-1, 2, null]]`, []int32{1, 2, 3, 4}},
-		{``, `"prompt_tokens": 9, "input_token_logprobs": [[-2, 1, null], [-1, 2, null]]`, []int32{3, 4}},
-		{``, `"input_token_logprobs": [[-2, 1, null], [-1, 2, null]]`, []int32{3, 4}},
-		{``, `"prompt_tokens": 2, "input_token_logprobs": [null, [-1, 2, null]]`, []int32{3, 4}},
-		{``, `"prompt_tokens": 9, "input_token_logprobs": []`, []int32{3, 4}},
-		{`"prompt_token_ids": [7, 1, 2], `, `"prompt_tokens": 3, "input_token_logprobs": [[-1, 2, null]]`, []int32{7, 1, 2, 3, 4}},
-	} {
-		text := `{` + c.fields + `"meta_info": {` + c.meta + `, ` + twoOfSGLang + `}}`
-		records, err := parseText(text, parseSGLang)
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-			continue
-		}
-		r := records[0]
-		if !slices.Equal(r.TokenIDs, c.want) || len(r.mask) != len(c.want) || r.mask[len(c.want)-2] != true || slices.Contains(r.mask[:len(c.want)-2], true) {
-			t.Errorf("%s: token_ids %v, mask %v, want %v", text, r.TokenIDs, r.mask, c.want)
 		}
 	}
 }

@@ -36,31 +36,48 @@ func TestTrajectoriesOfServers(t *testing.T) {
 	byID := Options{ActionOpen: []int32{actionOpen}, ActionClose: []int32{actionClose}, Vocab: len(l.names)}
 	byText := Options{ActionTags: [2]string{"<answer>", "</answer>"}, Vocab: len(l.names)}
 	turns = turns[:80]
+	firsts := firstTurns(turns)
+	one := func(choice dict) dict { return dict{"choices": list{choice}} }
 	for _, c := range []struct {
 		format string
 		opt    Options
+		turns  []turn
 		value  func(u turn) dict
 		prompt bool // the tokens before a response are there
 	}{
-		{"SGLang responses", byID, func(u turn) dict { return l.sglang(u, 20, true) }, true},
-		{"SGLang responses", byText, func(u turn) dict { return l.sglang(u, 20, false) }, false},
-		{"chat responses", byID, func(u turn) dict {
+		{"SGLang responses", byID, turns, func(u turn) dict { return l.sglang(u, 20, true) }, true},
+		{"SGLang responses", byText, turns, func(u turn) dict { return l.sglang(u, 20, false) }, false},
+		{"chat responses", byText, turns, func(u turn) dict { return one(l.chatChoice(u, 20, l.text, false)) }, false},
+		{"chat responses", byID, turns, func(u turn) dict { return one(l.chatChoice(u, 20, l.text, true)) }, false},
+		{"chat responses", byID, turns, func(u turn) dict { return one(l.chatChoice(u, 20, l.idName, false)) }, false},
+		{"chat responses", byID, turns, func(u turn) dict {
 			return dict{"prompt_token_ids": l.TokenIDs[u.first:u.begin], "choices": list{l.chatChoice(u, 20, l.text, true)}}
 		}, true},
-		{"chat responses", byText, func(u turn) dict { return dict{"choices": list{l.chatChoice(u, 20, l.text, false)}} }, false},
-		{"OpenAI batch output", byText, func(u turn) dict {
-			return dict{"custom_id": "a", "response": dict{"body": dict{"choices": list{l.chatChoice(u, 20, l.text, false)}}}, "error": nil}
+		{"OpenAI batch output", byText, turns, func(u turn) dict {
+			return dict{"custom_id": "a", "response": dict{"body": one(l.chatChoice(u, 20, l.text, false))}, "error": nil}
 		}, false},
-		{"completions responses", byText, func(u turn) dict { return dict{"choices": list{l.completionChoice(u, 20, l.text, false)}} }, false},
-		{"completions responses", byID, func(u turn) dict {
+		{"completions responses", byText, turns, func(u turn) dict { return one(l.completionChoice(u, 20, l.text, false)) }, false},
+		{"completions responses", byID, turns, func(u turn) dict { return one(l.completionChoice(u, 20, l.idName, false)) }, false},
+		{"completions responses", byText, firsts, func(u turn) dict { // no ids that could repeat those of a turn before
+			r := one(l.completionChoice(u, 20, l.text, true))
+			r["usage"] = dict{"prompt_tokens": u.begin - u.first, "completion_tokens": u.end - u.begin}
+			return r
+		}, true},
+		{"completions responses", byID, turns, func(u turn) dict {
+			choice := l.completionChoice(u, 20, l.text, true)
+			choice["prompt_token_ids"], choice["token_ids"] = l.TokenIDs[u.first:u.begin], l.TokenIDs[u.begin:u.end]
+			return one(choice)
+		}, true},
+		{"completions responses", byID, turns, func(u turn) dict {
 			choice := l.completionChoice(u, 20, l.idName, true)
 			choice["token_ids"] = l.TokenIDs[u.begin:u.end]
-			return dict{"choices": list{choice}}
+			return one(choice)
 		}, true},
 	} {
 		var values []any
-		for _, u := range turns {
+		for _, u := range c.turns {
 			v := c.value(u)
+			l.checkTop(t, c.format, v, u)
 			v["trajectory_id"] = u.trajectory
 			v["group_id"] = l.GroupIDs[u.trajectory]
 			v["reward"] = l.Rewards[u.trajectory]
@@ -70,7 +87,7 @@ func TestTrajectoriesOfServers(t *testing.T) {
 		s := must.Get(c.opt.Open(dump))
 		defer s.Close()
 		read := 0
-		for rest := turns; len(rest) > 0; read++ {
+		for rest := c.turns; len(rest) > 0; read++ {
 			n := 1
 			for n < len(rest) && rest[n].trajectory == rest[0].trajectory {
 				n++
@@ -80,7 +97,7 @@ func TestTrajectoriesOfServers(t *testing.T) {
 				t.Fatalf("%s: %v", c.format, err)
 			}
 			l.checkTrajectory(t, c.format, got, rest[:n], c.prompt)
-			if got.Line != len(turns)-len(rest)+1 {
+			if got.Line != len(c.turns)-len(rest)+1 {
 				t.Fatalf("%s: trajectory %d is in line %d", c.format, read, got.Line)
 			}
 			rest = rest[n:]
@@ -95,6 +112,22 @@ func TestTrajectoriesOfServers(t *testing.T) {
 		i := slices.IndexFunc(report.Arrays, func(o Origin) bool { return o.Name == "entropy" })
 		if o := report.Arrays[i]; o.Kind != Estimated || o.From != "top 20 log-probabilities" || !(o.Width > 0.04 && o.Width < 0.06) {
 			t.Errorf("%s: origin %+v", c.format, o)
+		}
+	}
+}
+
+// checkTop checks that the most likely tokens of a response bound the entropy at each token.
+func (l lake) checkTop(t *testing.T, what string, response dict, u turn) {
+	t.Helper()
+	parse := parseOpenAI
+	if what == "SGLang responses" {
+		parse = parseSGLang
+	}
+	top := parseValue(t, response, parse)[0].top
+	for token := u.begin; token < u.end; token++ {
+		lower, upper, err := entropyBounds(top[len(top)-u.end+token], len(l.names))
+		if h := float64(l.Entropy[token]); err != nil || !(lower-2e-5 <= h && h <= upper+2e-5) {
+			t.Fatalf("%s: entropy %v of token %d, bounds %v and %v, %v", what, h, token, lower, upper, err)
 		}
 	}
 }
@@ -139,6 +172,9 @@ func (l lake) checkTrajectory(t *testing.T, what string, got *Trajectory, turns 
 		if l.Role[token] == reweight.RoleMasked {
 			continue
 		}
+		if got.Texts != nil && got.Texts[i] != l.names[l.TokenIDs[token]] {
+			t.Fatalf("%s: text %d is %q", what, i, got.Texts[i])
+		}
 		if math.Float32bits(got.OldLogprobs[i]) != math.Float32bits(l.OldLogprobs[token]) {
 			t.Fatalf("%s: old_logprobs[%d] = %v, want %v", what, i, got.OldLogprobs[i], l.OldLogprobs[token])
 		}
@@ -182,29 +218,5 @@ func TestServersOpen(t *testing.T) {
 		case c.want != "" && !strings.HasPrefix(err.Error(), name+c.want):
 			t.Errorf("%s: error %v, want %s", c.text, err, c.want)
 		}
-	}
-}
-
-// A turn whose prompt is not what was before has all of its tokens.
-func TestTurnsWithAnotherPrompt(t *testing.T) {
-	turn := func(prompt, ids []int32) dict {
-		var content list
-		for range ids {
-			content = append(content, dict{"token": "a", "logprob": -1})
-		}
-		return dict{"trajectory_id": 1, "prompt_token_ids": prompt, "choices": list{dict{"token_ids": ids, "logprobs": dict{"content": content}}}}
-	}
-	name := writeLines(t, "dump.jsonl",
-		turn([]int32{1, 2}, []int32{3, 4}),
-		turn([]int32{1, 2, 3, 4, 5}, []int32{6}), // goes on
-		turn([]int32{1, 2, 4, 5, 6, 7}, []int32{8}))
-	s := must.Get(Open(name))
-	defer s.Close()
-	got := must.Get(s.Next())
-	if want := []int32{1, 2, 3, 4, 5, 6, 1, 2, 4, 5, 6, 7, 8}; !slices.Equal(got.TokenIDs, want) {
-		t.Errorf("token_ids %v, want %v", got.TokenIDs, want)
-	}
-	if want := []int32{-1, -1, 0, 0, -1, 1, -1, -1, -1, -1, -1, -1, 2}; !slices.Equal(got.SpanIDs, want) {
-		t.Errorf("span_ids %v, want %v", got.SpanIDs, want)
 	}
 }

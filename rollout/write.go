@@ -47,7 +47,7 @@ func encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	}
 	for _, t := range tensors {
 		var err error
-		if c, ok := t.Data.(*spool); ok {
+		if c, ok := t.Data.(*Column); ok {
 			err = c.copyTo(w)
 		} else {
 			_, err = w.Write(dataOf(t.Data))
@@ -116,7 +116,7 @@ func (t Tensor) check(seen map[string]bool) (size int64, err error) {
 	if dtype == "" {
 		return 0, fmt.Errorf("data is %T, want []uint8, []reweight.Role, []int32, []int64, []float32, []reweight.BF16 or []reweight.F16", t.Data)
 	}
-	if c, ok := t.Data.(*spool); ok {
+	if c, ok := t.Data.(*Column); ok {
 		size = c.size
 	} else {
 		size = int64(len(dataOf(t.Data)))
@@ -151,7 +151,7 @@ var dtypes = map[reflect.Type]string{
 
 // dtypeOf returns the format's name for the element type, "" if it has none.
 func dtypeOf(data any) string {
-	if c, ok := data.(*spool); ok {
+	if c, ok := data.(*Column); ok {
 		return c.dtype
 	}
 	return dtypes[reflect.TypeOf(data)]

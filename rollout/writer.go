@@ -1,13 +1,9 @@
 package rollout
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"path/filepath"
-	"slices"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
@@ -25,13 +21,14 @@ import (
 // these files lose their names as soon as they are open, so that nothing is left of them if
 // the program is killed.
 type Writer struct {
-	path   string
-	arrays []*spool // of reweight.Batch.Arrays; nil for those that no trajectory has had
-	ids    []int32  // of the spans of one trajectory in the file
+	path    string
+	arrays  []*Column // of reweight.Batch.Arrays; nil for those that no trajectory has had
+	layouts layouts
+	ids     []int32 // of the spans of one trajectory in the file
 
-	tokens, spans int64
-	trajectories  int
-	before        [reweight.PerSpan + 1]string // the Place of the last trajectory with elements of this unit
+	tokens       int64
+	spans        int32
+	trajectories int
 
 	err error // of every further call
 }
@@ -44,7 +41,7 @@ func NewWriter(path string) (*Writer, error) {
 	if err := atomicfile.Check(path); err != nil {
 		return nil, err
 	}
-	return &Writer{path: path, arrays: make([]*spool, len(new(reweight.Batch).Arrays()))}, nil
+	return &Writer{path: path, arrays: make([]*Column, len(new(reweight.Batch).Arrays())), layouts: make(layouts)}, nil
 }
 
 // Add appends a trajectory. Its spans are numbered from 0, and Add numbers them on from
@@ -66,93 +63,46 @@ func (w *Writer) Add(t *Trajectory) error {
 func (w *Writer) add(t *Trajectory) error {
 	here := Place(t.File, t.Line, w.trajectories)
 	b := t.Batch // a copy, whose offsets and spans are changed
-	T := b.Tokens()
+	T := int64(b.Tokens())
 	if n := b.Trajectories(); n != 1 {
 		return fmt.Errorf("%s: seq_offsets is of %d trajectories, want 1", here, n)
 	}
-	if T > 0 {
-		if err := b.Validate(); err != nil {
-			return fmt.Errorf("%s: %w", here, InFile(err))
-		}
+	if err := validate(&b); err != nil {
+		return fmt.Errorf("%s: %w", here, InFile(err))
 	}
-	if b.SpanIDs != nil && w.tokens+int64(T) > math.MaxInt32 {
-		return fmt.Errorf("%s: with this trajectory there are %d tokens, want at most %d in a file with span_ids: write several files", here, w.tokens+int64(T), math.MaxInt32)
+	if err := w.layouts.check(&b, here, reweight.PerToken, reweight.PerSpan, reweight.PerTrajectory, reweight.PerPart); err != nil {
+		return err
 	}
-	b.SeqOffsets = []int64{w.tokens + int64(T)}
+	if b.SpanIDs != nil && w.tokens+T > math.MaxInt32 {
+		return fmt.Errorf("%s: with this trajectory there are %d tokens, want at most %d in a file with span_ids: write several files", here, w.tokens+T, math.MaxInt32)
+	}
+	b.SeqOffsets = []int64{w.tokens + T}
 	if w.trajectories == 0 {
-		b.SeqOffsets = []int64{0, int64(T)}
+		b.SeqOffsets = []int64{0, T}
 	}
-	spans := w.spans
+	spans := countSpans(b.SpanIDs)
 	w.ids = append(w.ids[:0], b.SpanIDs...)
-	for i, id := range w.ids {
-		if id >= 0 {
-			w.ids[i] += int32(w.spans)
-			spans = max(spans, w.spans+int64(id)+1)
-		}
-	}
 	b.SpanIDs = w.ids
+	renumberSpans(b.SpanIDs, w.spans)
 	for i, a := range b.Arrays() {
-		if a.Per == reweight.PerToken && T == 0 || a.Per == reweight.PerSpan && spans == w.spans {
+		if a.Len() == 0 {
 			continue
 		}
-		if err := w.append(&w.arrays[i], a, here); err != nil {
+		array := tensorOf(a, 1)
+		if w.arrays[i] == nil {
+			var err error
+			if w.arrays[i], err = newColumn(w.path, array); err != nil {
+				return err
+			}
+		}
+		if err := w.arrays[i].add(array); err != nil {
 			return err
 		}
 	}
-	w.before[reweight.PerTrajectory], w.before[reweight.PerPart], w.before[reweight.PerBoundary] = here, here, here
-	if T > 0 {
-		w.before[reweight.PerToken] = here
-	}
-	if spans > w.spans {
-		w.before[reweight.PerSpan] = here
-	}
-	w.tokens += int64(T)
+	w.tokens += T
+	w.spans += spans
 	w.trajectories++
-	w.spans = spans
 	return nil
-}
-
-// append appends the elements of an array to its spool. The trajectories before had
-// elements of that unit if there are any.
-func (w *Writer) append(to **spool, a reweight.Array, here string) error {
-	seen := int64(w.trajectories)
-	switch a.Per {
-	case reweight.PerToken:
-		seen = w.tokens
-	case reweight.PerSpan:
-		seen = w.spans
-	}
-	n, s := a.Len(), *to
-	switch {
-	case n == 0 && s == nil:
-		return nil
-	case n == 0:
-		return fmt.Errorf("%s: %s is missing, but it is there at %s", here, a.Name, w.before[a.Per])
-	case s == nil && seen > 0:
-		return fmt.Errorf("%s: %s is there, but it is missing at %s", here, a.Name, w.before[a.Per])
-	case a.Per == reweight.PerTrajectory && n != 1:
-		return fmt.Errorf("%s: %s has %d elements, want 1", here, a.Name, n)
-	}
-	t := tensorOf(a, 1)
-	if s == nil {
-		var err error
-		if s, err = newSpool(w.path, t); err != nil {
-			return err
-		}
-		*to = s
-	}
-	if dtype := dtypeOf(t.Data); dtype != s.dtype || !slices.Equal(t.Shape[1:], s.shape[1:]) {
-		return fmt.Errorf("%s: %s has %s in rows of %d, but at %s it has %s in rows of %d", here, a.Name, dtype, t.Shape[1], w.before[a.Per], s.dtype, s.shape[1])
-	}
-	if err := s.write(dataOf(t.Data)); err != nil {
-		return inSpool(w.path, a.Name, err)
-	}
-	s.shape[0] += t.Shape[0]
-	return nil
-}
-
-func inSpool(path, array string, err error) error {
-	return fmt.Errorf("%s: a temporary file for %s beside it: %w", printable.Text(path), array, atomicfile.Cause(err))
 }
 
 // Close writes the file, with that metadata, as Write does: it is there when all of it
@@ -172,13 +122,15 @@ func (w *Writer) close(metadata map[string]string) error {
 		return fmt.Errorf("%s: there are no tokens to write", printable.Text(w.path))
 	}
 	var tensors []Tensor
-	for i, a := range new(reweight.Batch).Arrays() {
-		if s := w.arrays[i]; s != nil {
-			if err := s.rewind(); err != nil {
-				return inSpool(w.path, a.Name, err)
-			}
-			tensors = append(tensors, Tensor{Name: a.Name, Shape: s.shape, Data: s})
+	for _, c := range w.arrays {
+		if c == nil {
+			continue
 		}
+		t, err := c.Tensor()
+		if err != nil {
+			return err
+		}
+		tensors = append(tensors, t)
 	}
 	alignable(tensors)
 	return Write(w.path, tensors, metadata)
@@ -195,57 +147,9 @@ func (w *Writer) Abort() {
 // end removes the files. Every further call returns err.
 func (w *Writer) end(err error) {
 	w.err = err
-	for _, s := range w.arrays {
-		if s != nil {
-			s.close()
+	for _, c := range w.arrays {
+		if c != nil {
+			c.Close()
 		}
 	}
 }
-
-// A spool is the data of a tensor that grows, in a file.
-type spool struct {
-	dtype string
-	shape []int64 // of what was written
-	size  int64   // in bytes
-	file  *atomicfile.Temporary
-	buf   *bufio.Writer
-}
-
-// newSpool returns an empty spool, beside path, for what is like the tensor.
-func newSpool(path string, t Tensor) (*spool, error) {
-	file, err := atomicfile.NewTemporary(filepath.Dir(path), 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", printable.Text(path), err)
-	}
-	file.Unname() // what has no name is gone when the program ends
-	shape := slices.Clone(t.Shape)
-	shape[0] = 0
-	return &spool{dtype: dtypeOf(t.Data), shape: shape, file: file, buf: bufio.NewWriterSize(file, 1<<16)}, nil
-}
-
-func (s *spool) write(data []byte) error {
-	_, err := s.buf.Write(data)
-	s.size += int64(len(data))
-	return err
-}
-
-// rewind makes the spool ready for copyTo.
-func (s *spool) rewind() error {
-	if err := s.buf.Flush(); err != nil {
-		return err
-	}
-	_, err := s.file.Seek(0, io.SeekStart)
-	return err
-}
-
-// copyTo writes the data and gives back the room that it takes on disk.
-func (s *spool) copyTo(w io.Writer) error {
-	n, err := io.Copy(w, s.file)
-	s.close()
-	if err == nil && n != s.size {
-		err = fmt.Errorf("its temporary file has %d bytes, want %d", n, s.size)
-	}
-	return err
-}
-
-func (s *spool) close() { s.file.Discard() }
