@@ -72,6 +72,11 @@ func TestExamineError(t *testing.T) {
 	if _, err := s.examine(); err == nil || err.Error() != "the gzip data is cut off" {
 		t.Error(err)
 	}
+	s = new(stream) // what follows the first object is not waited for
+	must.Do(s.decompress(io.MultiReader(strings.NewReader(`[{"a": 1},`), iotest.ErrReader(io.ErrClosedPipe))))
+	if found, err := s.examine(); err != nil || !found["a"] {
+		t.Error(found, err)
+	}
 }
 
 func TestDetect(t *testing.T) {

@@ -8,8 +8,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed621a2839/reweight/internal/must"
@@ -203,61 +205,42 @@ func TestLinesReadError(t *testing.T) {
 
 // A slow writer does not keep records back that are complete.
 func TestLinesFromPipe(t *testing.T) {
-	r, w := io.Pipe()
-	defer w.Close()
-	done := make(chan error, 1)
-	go func() {
-		defer r.Close() // or the writer would wait for ever
+	synctest.Test(t, func(t *testing.T) { // which ends if all wait for each other
+		r, w := io.Pipe()
+		go func() {
+			for range 3 + 2*runtime.GOMAXPROCS(0) { // as many may be read ahead
+				io.WriteString(w, "{\"n\":1}\n")
+			}
+		}()
 		l := newLines(r, "f", parseN)
 		for range 3 {
-			if _, err := l.next(); err != nil {
-				done <- err
-				return
-			}
+			must.Get(l.next())
 		}
-		done <- nil
-	}()
-	for range 3 + 2*runtime.GOMAXPROCS(0) { // as many may be read ahead
-		if _, err := io.WriteString(w, "{\"n\":1}\n"); err != nil {
-			break // the reader has ended
-		}
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
-			return
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Fatal(err)
-		}
-	case <-time.After(5 * time.Minute):
-		t.Fatal("complete records are kept back")
-	}
+		r.Close() // and the writer goes on
+		must.Do(l.(io.Closer).Close())
+	})
 }
 
 func TestLinesClose(t *testing.T) {
-	before := runtime.NumGoroutine()
-	slow := make(chan struct{})
-	l := newLines(&pieces{repeat("{\"n\":1}\n"), 8}, "f", func(s *jsonscan.Scanner, line int) ([]*record, error) {
-		if line > 1 {
-			<-slow
+	synctest.Test(t, func(t *testing.T) { // which waits for the end of every goroutine
+		slow := make(chan struct{})
+		var parsing atomic.Int32
+		l := newLines(&pieces{repeat("{\"n\":1}\n"), 8}, "f", func(s *jsonscan.Scanner, line int) ([]*record, error) {
+			parsing.Add(1)
+			defer parsing.Add(-1)
+			if line > 1 {
+				<-slow
+			}
+			return parseN(s, line)
+		})
+		must.Get(l.next())
+		time.AfterFunc(time.Millisecond, func() { close(slow) })
+		must.Do(l.(io.Closer).Close())
+		if n := parsing.Load(); n != 0 {
+			t.Errorf("%d goroutines are parsing after Close", n)
 		}
-		return parseN(s, line)
+		if _, err := l.next(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("next after Close: %v", err)
+		}
 	})
-	must.Get(l.next())
-	time.AfterFunc(time.Millisecond, func() { close(slow) })
-	must.Do(l.(io.Closer).Close())
-	for begin := time.Now(); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) { // the last ones are ending
-		if time.Since(begin) > 5*time.Minute {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
-		}
-	}
-	if _, err := l.next(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("next after Close: %v", err)
-	}
 }

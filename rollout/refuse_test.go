@@ -42,11 +42,8 @@ func TestRefused(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), c.name)
 		must.Do(os.WriteFile(path, []byte(c.content), 0o666))
-		s, err := Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = s.Next()
+		s := must.Get(Open(path))
+		_, err := s.Next()
 		if want := path + ": " + c.want; err == nil || err.Error() != want {
 			t.Errorf("error\n%v\nwant\n%s", err, want)
 		} else if strings.Contains(err.Error(), "\n") {

@@ -354,6 +354,25 @@ func TestDroppedFieldsOfResponses(t *testing.T) {
 	}
 }
 
+// The sampled token is one of the most likely tokens if both the token and its
+// log-probability are.
+func TestIsThere(t *testing.T) {
+	named := tokens{names: []string{"a"}, ids: []int32{3}, logprobs: []float32{-1}}
+	numbered := tokens{ids: []int32{3}, logprobs: []float32{-1}}
+	for _, c := range []struct {
+		t    tokens
+		k    known
+		want bool
+	}{
+		{named, known{name: "a", logprob: -1.0005}, true}, {named, known{name: "a", logprob: -2}, false}, {named, known{name: "b", logprob: -1}, false},
+		{numbered, known{id: 3, logprob: -1}, true}, {numbered, known{id: 3, logprob: -2}, false}, {numbered, known{id: 4, logprob: -1}, false},
+	} {
+		if got := c.t.isThere(c.k, 0); got != c.want {
+			t.Errorf("%+v in %+v: %v", c.k, c.t, got)
+		}
+	}
+}
+
 // Two tokens of the same text have one place in an object. Where candidates are fewer than
 // elsewhere, none of those given limits what the lost one has. Ids as names are not lost.
 func TestLostCandidates(t *testing.T) {

@@ -27,10 +27,7 @@ func TestShorterSource(t *testing.T) {
 
 	s := must.Get(Open(a))
 	defer s.Close()
-	first, err := s.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(s.Next())
 	shorten(a, s)
 	read := func() error {
 		sink += float32(first.Role[0]) + sum(first.Entropy)
@@ -47,7 +44,7 @@ func TestShorterSource(t *testing.T) {
 	defer s.Close()
 	must.Get(s.Next())
 	shorten(b, s)
-	_, err = s.Batch()
+	_, err := s.Batch()
 	if _, again := s.Next(); !is(err, b) || again != err {
 		t.Error(err, again)
 	}

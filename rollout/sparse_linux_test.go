@@ -65,9 +65,7 @@ func openSparse(t *testing.T, path string) *File {
 	if errors.Is(err, syscall.ENOMEM) {
 		t.Skipf("no room in this address space, as in an emulator: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(err)
 	return f
 }
 
@@ -163,11 +161,9 @@ func TestSparseSource(t *testing.T) {
 	offsets, role := oneTrajectory(maxTrajectory + 1)
 	path := sparseFile(t, offsets, role)
 	openSparse(t, path).Close()
-	s, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Open(path))
 	defer s.Close()
+	var err error
 	memory := allocated(func() { _, err = s.Batch() })
 	want := fmt.Sprintf("%s: trajectory 0: role has %d tokens in one trajectory, want at most %d", path, maxTrajectory+1, maxTrajectory)
 	if err == nil || err.Error() != want || memory > 1<<20 {
