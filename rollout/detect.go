@@ -74,14 +74,14 @@ func detect(s *stream, name string) (*format, error) {
 			return &formats[i], nil
 		}
 	}
-	blank := len(bytes.TrimLeft(head, " \t\r\n")) == 0
+	begin := bytes.TrimLeft(head, " \t\r\n")
 	text := slices.Contains([]string{".json", ".jsonl", ".ndjson"}, extension(name))
 	switch {
 	case len(head) == 0 && !text:
 		return nil, fmt.Errorf("%s: empty", shownName(name))
-	case len(head) < headSize && blank && text:
+	case len(head) < headSize && len(begin) == 0 && text:
 		return &noRecords, nil
-	case !isJSON(head):
+	case len(begin) == 0 || begin[0] != '{' && begin[0] != '[':
 		return nil, fmt.Errorf("%s: begins with %s, which is no format that can be read: see docs/formats.md", shownName(name), quote(string(head[:min(len(head), 16)])))
 	}
 	found, err := s.examine()
@@ -100,12 +100,6 @@ func detect(s *stream, name string) (*format, error) {
 		return nil, inContext(shownName(name)+":1", err)
 	}
 	return nil, fmt.Errorf("%s:1: JSON %s, which is no format that can be read: see docs/formats.md", shownName(name), found)
-}
-
-// isJSON reports whether text begins as JSON objects and arrays do.
-func isJSON(head []byte) bool {
-	head = bytes.TrimLeft(head, " \t\r\n")
-	return len(head) > 0 && (head[0] == '{' || head[0] == '[')
 }
 
 // fields are the names of the fields of a JSON object, and of the objects in it, with

@@ -3,7 +3,6 @@ package rollout
 import (
 	"bytes"
 	"errors"
-	"unicode/utf8"
 )
 
 // How to get what a file lacks.
@@ -21,8 +20,6 @@ var refusedFormats = []format{
 	{name: "npy", begins: isNPY, open: refuse("one array alone, want a batch: save all arrays by numpy.savez")},
 	{name: "pickle", begins: isPickle, open: refuse("a pickle" + toPython)},
 	{name: "Parquet", begins: isParquet, open: refuse("Parquet, which Python's reweight.rollout converts: from_parquet arrays, as Ray Data writes them, and from_text the texts of TRL (log_completions)")},
-	{name: "HTML", begins: isHTML, open: refuse("a web page (HTML), which a download leaves that failed: fetch the file again")},
-	{name: "CSV", begins: isCSV, open: refuse("a table of text (CSV), want arrays of tokens: docs/formats.md lists the formats that are read")},
 	{name: "verl's texts", fields: isVerlText, open: refuse("texts that verl (trainer.rollout_data_dir) dumps" + textOnly + asTokens)},
 	{name: "AReaL's texts", fields: isAReaLText, open: refuse("texts that AReaL (rollout.dump_to_file) dumps" + textOnly)},
 }
@@ -45,25 +42,6 @@ func isPickle(head []byte) bool {
 }
 
 func isParquet(head []byte) bool { return bytes.HasPrefix(head, []byte("PAR1")) }
-
-func isHTML(head []byte) bool {
-	head = bytes.ToLower(bytes.TrimLeft(head, " \t\r\n"))
-	return bytes.HasPrefix(head, []byte("<!doctype html")) || bytes.HasPrefix(head, []byte("<html"))
-}
-
-// isCSV reports whether the first line has the names of columns.
-func isCSV(head []byte) bool {
-	line, _, ok := bytes.Cut(head, []byte("\n"))
-	if !ok || isJSON(head) || !utf8.Valid(line) {
-		return false
-	}
-	for _, c := range bytes.TrimRight(line, "\r") {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return bytes.ContainsAny(line, ",\t;")
-}
 
 func isVerlText(f fields) bool {
 	return f.has("input", "output", "score", "step") && !f["token_ids"]

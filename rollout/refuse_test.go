@@ -16,8 +16,6 @@ func TestRefused(t *testing.T) {
 	const (
 		texts  = ", without token ids, masks and log-probabilities: docs/formats.md has the lines that make the trainer write them"
 		pickle = " could run any program when it is read, and is not read: Python's reweight.rollout converts those of slime and verl (docs/formats.md)"
-		table  = "a table of text (CSV), want arrays of tokens: docs/formats.md lists the formats that are read"
-		page   = "a web page (HTML), which a download leaves that failed: fetch the file again"
 	)
 	var torch bytes.Buffer
 	z := zip.NewWriter(&torch)
@@ -35,10 +33,6 @@ func TestRefused(t *testing.T) {
 		{"train_3.pt", torch.String(), "a file of torch.save holds a pickle, which" + pickle},
 		{"role.npy", string(npy[uint8]("role", "|u1", 1).data), "one array alone, want a batch: save all arrays by numpy.savez"},
 		{"model.safetensors", string(weights), `holds no rollouts: neither role nor seq_offsets is there, but "model.norm.weight" is, as in the weights of a model`},
-		{"rewards.csv", "step,reward\n1,0.5\n", table},
-		{"rewards.tsv", "step\treward\r\n1\t0.5\r\n", table},
-		{"page.jsonl", "\n<!DOCTYPE html>\n<html lang=\"en\">", page},
-		{"page", "<HTML><body>", page},
 	} {
 		path := filepath.Join(t.TempDir(), c.name)
 		must.Do(os.WriteFile(path, []byte(c.content), 0o666))
@@ -55,7 +49,7 @@ func TestRefused(t *testing.T) {
 
 // A text or a header that only looks like one that is refused is something else.
 func TestNotRefused(t *testing.T) {
-	for _, head := range []string{"{\"a\": 1,\n", "[1,\n2]", "one line, not ended", "a\x00b,c\n", "\xff,\n", "no columns\n", "\x80\x01", "PAR", "<htm"} {
+	for _, head := range []string{"\x80\x01", "PAR"} {
 		for _, f := range refusedFormats {
 			if f.begins != nil && f.begins([]byte(head)) {
 				t.Errorf("%q is taken for %s", head, f.name)

@@ -102,7 +102,7 @@ func checkDistinct(files []string) error {
 
 // extensions are those of the files that are read in a directory, before .gz or .zst.
 // The last are of formats that are refused with a word on what to do.
-var extensions = []string{".safetensors", ".npz", ".zip", ".npy", ".json", ".jsonl", ".ndjson", ".sse", ".pt", ".pth", ".pkl", ".pickle", ".parquet", ".csv"}
+var extensions = []string{".safetensors", ".npz", ".zip", ".npy", ".json", ".jsonl", ".ndjson", ".sse", ".pt", ".pth", ".pkl", ".pickle", ".parquet"}
 
 // extension returns how the name of a file ends, before .gz or .zst.
 func extension(name string) string {
