@@ -68,30 +68,41 @@ func (f *File) batch() (*reweight.Batch, error) {
 
 // load reads the tensor of an array, if the file has it.
 func (l *loader) load(a reweight.Array, b *reweight.Batch) {
+	shape := shapeOf(a, b)
+	switch data := a.Data.(type) {
+	case *[]reweight.Role:
+		*data = integersOf[reweight.Role](l, a.Name, "U8", shape)
+	case *[]int64:
+		*data = integersOf[int64](l, a.Name, "I64", shape)
+	case *[]int32:
+		*data = integersOf[int32](l, a.Name, "I32", shape)
+	case *[]float32:
+		*data = l.floats(a.Name, shape)
+	case *reweight.Logits:
+		*data = l.logits(a.Name, shape)
+	}
+}
+
+// shapeOf returns the shape that an array of the batch has to have, whose roles and offsets
+// are known.
+func shapeOf(a reweight.Array, b *reweight.Batch) []int64 {
 	n := int64(anySize)
 	switch {
 	case a.Field == "Role":
 	case a.Per == reweight.PerToken:
 		n = int64(b.Tokens())
-	case a.Per == reweight.PerTrajectory:
+	case a.Per == reweight.PerTrajectory || a.Per == reweight.PerPart:
 		n = int64(b.Trajectories())
 	}
-	switch data := a.Data.(type) {
-	case *[]reweight.Role:
-		*data = integersOf[reweight.Role](l, a.Name, "U8", n)
-	case *[]int64:
-		*data = integersOf[int64](l, a.Name, "I64", n)
-	case *[]int32:
-		*data = integersOf[int32](l, a.Name, "I32", n)
-	case *[]float32:
-		if a.Per == reweight.PerPart {
-			*data = l.floats(a.Name, int64(b.Trajectories()), anySize)
-		} else {
-			*data = l.floats(a.Name, n)
-		}
-	case *reweight.Logits:
-		*data = l.logits(a.Name, n)
+	if _, logits := a.Data.(*reweight.Logits); logits || a.Per == reweight.PerPart {
+		return []int64{n, anySize}
 	}
+	return []int64{n}
+}
+
+// sameShape reports whether the dimensions of two shapes are equal, or any size is wanted.
+func sameShape(got, want []int64) bool {
+	return slices.EqualFunc(got, want, func(got, want int64) bool { return got == want || want == anySize })
 }
 
 // A loader turns tensors into arrays until the first error. A dimension that it
@@ -109,7 +120,7 @@ const maxCopied = 1 << 30
 const anySize = -1
 
 // find returns the tensor of that name, or nil if it is absent or wrong.
-func (l *loader) find(name string, dtypes []string, shape ...int64) *tensor {
+func (l *loader) find(name string, dtypes []string, shape []int64) *tensor {
 	t := l.file.byName[name]
 	if t == nil || l.err != nil {
 		return nil
@@ -118,11 +129,10 @@ func (l *loader) find(name string, dtypes []string, shape ...int64) *tensor {
 	if elementBits[dtype] == 0 {
 		dtype = quote(dtype)
 	}
-	sameSize := func(got, want int64) bool { return got == want || want == anySize }
 	switch {
 	case !slices.Contains(dtypes, t.DType):
 		l.err = fmt.Errorf("%s has dtype %s, want %s", name, dtype, strings.Join(dtypes, " or "))
-	case !slices.EqualFunc(t.Shape, shape, sameSize):
+	case !sameShape(t.Shape, shape):
 		l.err = fmt.Errorf("%s has shape %s, want %s", name, shapeString(t.Shape), shapeString(shape))
 	default:
 		return t
@@ -130,8 +140,8 @@ func (l *loader) find(name string, dtypes []string, shape ...int64) *tensor {
 	return nil
 }
 
-func integersOf[E element](l *loader, name, dtype string, n int64) []E {
-	t := l.find(name, []string{dtype}, n)
+func integersOf[E element](l *loader, name, dtype string, shape []int64) []E {
+	t := l.find(name, []string{dtype}, shape)
 	if t == nil {
 		return nil
 	}
@@ -161,8 +171,8 @@ func (l *loader) takeRoom(t *tensor, size int64, why string) bool {
 
 var floatTypes = []string{"F32", "BF16", "F16"}
 
-func (l *loader) floats(name string, shape ...int64) []float32 {
-	t := l.find(name, floatTypes, shape...)
+func (l *loader) floats(name string, shape []int64) []float32 {
+	t := l.find(name, floatTypes, shape)
 	if t == nil {
 		return nil
 	}
@@ -191,8 +201,8 @@ func widened[H interface {
 	return wide
 }
 
-func (l *loader) logits(name string, rows int64) reweight.Logits {
-	t := l.find(name, floatTypes, rows, anySize)
+func (l *loader) logits(name string, shape []int64) reweight.Logits {
+	t := l.find(name, floatTypes, shape)
 	if t == nil {
 		return reweight.Logits{}
 	}

@@ -23,11 +23,10 @@ type npyArray struct {
 	big   bool // the file is big-endian
 	shape []int64
 
-	data    io.ReadCloser // after the header
-	at      int64         // elements that were read
-	chunk   []byte        // the last ones
-	rounded bool          // an element was not a float32
-	noted   bool          // and the source's report says so
+	data    io.Reader // after the header
+	at      int64     // elements that were read
+	chunk   []byte    // the last ones
+	rounded bool      // an element was not a float32
 }
 
 // An npyDType is the type of the elements of an array.
@@ -61,7 +60,7 @@ const (
 
 // readNPY reads the header of an array. size is the number of bytes of the file, which
 // the header must agree with.
-func readNPY(name string, r io.ReadCloser, size int64) (*npyArray, error) {
+func readNPY(name string, r io.Reader, size int64) (*npyArray, error) {
 	a := &npyArray{name: name, data: r}
 	if err := a.readHeader(size); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -240,11 +239,6 @@ func readIntegers[E reweight.Role | int32 | int64](a *npyArray, n, lo, hi int64)
 		}
 		return E(x), lo <= x && x <= hi
 	})
-}
-
-// readBooleans reads n elements.
-func (a *npyArray) readBooleans(n int64) ([]bool, error) {
-	return readElements(a, n, "", func(v reflect.Value) (bool, bool) { return v.Uint() != 0, true })
 }
 
 // readFloats reads n elements. Those that are no float32 are rounded.

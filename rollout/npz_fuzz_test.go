@@ -19,11 +19,10 @@ func drain(t *testing.T, content []byte) {
 	limit := 8<<20 + 8*1032*uint64(len(content))
 	var err error
 	n := allocated(func() {
-		var a *arraysReader
+		var a *batchReader
 		if a, err = newNPZ(name, bytes.NewReader(content), int64(len(content)), int64(len(content))); err != nil {
 			return
 		}
-		defer a.Close()
 		_, err = readFrom(a)
 	})
 	if n > limit {

@@ -35,13 +35,15 @@ func openSafetensors(s *stream, name string, _ *Options) (reader, error) {
 	return &batchReader{file: f, batch: b, origins: originsOf(f.metadata), dropped: f.otherTensors()}, nil
 }
 
-// A batchReader reads the trajectories of a safetensors file. They alias it, so that the
-// source closes it in the end.
+// A batchReader reads the trajectories of a safetensors file, which they alias, so that the
+// source closes it in the end, or of a .npz file.
 type batchReader struct {
-	file    *File
-	batch   *reweight.Batch
-	origins []Origin
-	dropped []string
+	file     *File // without data, of a .npz file
+	batch    *reweight.Batch
+	masked   bool // the roles only say which tokens are of a response
+	origins  []Origin
+	dropped  []string
+	warnings []string
 
 	trajectory int   // the next one
 	spans      int32 // in those before
@@ -59,8 +61,14 @@ func (s *batchReader) next() (*record, error) {
 	if len(s.batch.GroupIDs) != 0 {
 		r.group = strconv.Itoa(int(s.batch.GroupIDs[s.trajectory]))
 	}
+	if s.masked {
+		for _, role := range r.Role {
+			r.mask = append(r.mask, isResponse(role))
+		}
+		r.Role = nil
+	}
 	if s.trajectory == 0 {
-		r.dropped = s.dropped
+		r.dropped, r.warnings = s.dropped, s.warnings
 	}
 	if s.spans != 0 && len(r.SpanIDs) != 0 { // else they are numbered from 0 already
 		r.SpanIDs = slices.Clone(r.SpanIDs)

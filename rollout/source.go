@@ -218,10 +218,9 @@ func (in *input) close() error {
 }
 
 // Batch returns the trajectories that Next has not returned yet as one batch. If the
-// source is one safetensors file of which Next has returned nothing, the arrays that the
-// file has alias it, and its group ids stay as they are (see File.Batch), unless the
-// options say otherwise. Else all arrays
-// are copied, which may take at most 4 GiB.
+// source is one safetensors or npz file of which Next has returned nothing, the arrays that
+// the file has are not copied, and its group ids stay as they are (see File.Batch), unless
+// the options say otherwise. Else all arrays are copied, which may take at most 4 GiB.
 func (s *Source) Batch() (*reweight.Batch, error) {
 	if s.err != nil && s.err != io.EOF {
 		return nil, s.err

@@ -92,7 +92,7 @@ class Show(Pages):
         rewards = np.where(np.arange(32) == 3, np.nan, 0).astype(np.float32)
         shape = "entropy has the shape [2], want [6272], one element per token"
         for kind, text, arrays, options in (
-            (FileError, "one: trajectory 3: rewards[0] is NaN, want a finite reward", {"rewards": rewards}, {}),
+            (FileError, "one: rewards[3] is NaN, want a finite reward", {"rewards": rewards}, {}),
             (FileError, "-trajectory has 32, want 0 to 31", {}, {"trajectories": [32]}),
             (FileError, '-signal is "x", want one of [energy ref_entropy surprisal log_ratio]', {}, {"signal": "x"}),
             (reweight.InputError, shape, {"entropy": np.zeros(2, np.float32)}, {}),
@@ -314,7 +314,7 @@ class Batches(Pages):
     def test_failures(self):
         """A run goes on without its pages, with one warning; what was there stays."""
         (self.folder / "file").write_text("")
-        nan = "batch-000001: trajectory 0: rewards[0] is NaN, want a finite reward"
+        nan = "batch-000001: rewards[0] is NaN, want a finite reward"
         cases = [
             (str(self.folder / "file"), {}, "File exists"),
             (str(self.folder / "a"), {"rewards": np.full(8, np.nan)}, nan),
