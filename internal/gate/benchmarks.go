@@ -134,12 +134,6 @@ func exactly(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// A bencher is a process that runs benchmarks on request.
-type bencher interface {
-	measurer
-	run(q worker.Request) (outcome, error)
-}
-
 // A testSide is the test binaries of one side.
 type testSide struct {
 	name   string
@@ -165,8 +159,9 @@ func (s *testSide) exe(pkg string, order int) string {
 // exeSuffix ends the name of a program.
 var exeSuffix = map[string]string{"windows": ".exe"}[runtime.GOOS]
 
-// build builds the test binary of a package, unless it is there.
-func (s *testSide) build(ctx context.Context, pkg string, order int) error {
+// build builds the test binary of a group's package, unless it is there.
+func (s *testSide) build(ctx context.Context, group string, order int) error {
+	pkg := packageOf(group)
 	exe := s.exe(pkg, order)
 	if _, err := os.Stat(exe); err == nil {
 		return nil
@@ -181,17 +176,6 @@ func (s *testSide) build(ctx context.Context, pkg string, order int) error {
 		return fmt.Errorf("%s: the tests of %s do not build: %w", s.name, s.pkgs[pkg].Path, err)
 	}
 	return os.Rename(part, exe)
-}
-
-// side returns the side of a comparison.
-func (s *testSide) side() side {
-	return side{
-		name: s.name,
-		start: func(ctx context.Context, group string, order int) (measurer, error) {
-			return s.start(ctx, packageOf(group), order)
-		},
-		reorder: func(ctx context.Context, group string, order int) error { return s.build(ctx, packageOf(group), order) },
-	}
 }
 
 // packageOf returns the directory of the package of a group: a group is a package, or a
@@ -211,7 +195,8 @@ type testWorker struct {
 // start starts a worker: from a fresh copy of the binary, and with an environment of
 // another size, because where the pages of a file and the stack lie in memory is luck
 // that a process keeps.
-func (s *testSide) start(ctx context.Context, pkg string, order int) (*testWorker, error) {
+func (s *testSide) start(ctx context.Context, group string, order int) (bencher, error) {
+	pkg := packageOf(group)
 	s.starts++
 	exe, output := filepath.Join(s.run, fmt.Sprintf("%d.test%s", s.starts, exeSuffix)), filepath.Join(s.run, fmt.Sprintf("%d.txt", s.starts))
 	token := fmt.Sprintf("%016x%016x:", rand.Uint64(), rand.Uint64())
@@ -252,14 +237,13 @@ func copyFile(to, from string) error {
 }
 
 // close ends the process and removes its files.
-func (w *testWorker) close() (err error) {
+func (w *testWorker) close() {
 	if w.cmd.Process != nil {
-		err = w.process.close()
+		w.process.close()
 	}
 	for _, name := range w.files {
 		os.Remove(name)
 	}
-	return err
 }
 
 func (w *testWorker) run(q worker.Request) (outcome, error) {
@@ -282,8 +266,6 @@ func (w *testWorker) run(q worker.Request) (outcome, error) {
 	o.took, o.cpu, o.instructions = max(1, time.Duration(a.Ns)), w.cpuTime()-before, w.instructions()-instructions
 	return o, nil
 }
-
-func (w *testWorker) measure(f *function) (turn, error) { return takeTurn(w, f) }
 
 // takeTurn measures a benchmark once.
 func takeTurn(b bencher, f *function) (turn, error) {
@@ -468,7 +450,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 			return g.noBenchmark(notes)
 		}
 	}
-	c := g.newComparison(base.side(), now.side())
+	c := g.newComparison(base, now)
 	d := discovery{comparison: &c, opt: &g.Options, top: g.top, notes: remarks, begin: map[string]time.Duration{}}
 	for _, name := range slices.Sorted(maps.Keys(base.pkgs)) {
 		if _, ok := now.pkgs[name]; !ok {
@@ -502,12 +484,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 	}
 	d.until = time.Now().Add(g.Budget)
 	for _, name := range both {
-		pkg := now.pkgs[name]
-		var starters [2]starter
-		for i, s := range sides {
-			starters[i] = func(ctx context.Context) (bencher, error) { return s.start(ctx, name, 0) }
-		}
-		if err := d.find(ctx, pkg, base.pkgs[name].Benchmarks, starters); err != nil {
+		if err := d.find(ctx, now.pkgs[name], base.pkgs[name].Benchmarks); err != nil {
 			return err
 		}
 	}

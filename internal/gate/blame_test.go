@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/gotest"
-	"github.com/seed621a2839/reweight/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 
@@ -171,11 +169,11 @@ BenchmarkSame pass`
 
 // TestNoRoom: a full disk is nobody's fault, and ends the run.
 func TestNoRoom(t *testing.T) {
-	full := side{start: func(context.Context, string, int) (measurer, error) {
+	full := fakeSide(func(int) (bencher, error) {
 		return nil, &os.PathError{Op: "write", Path: "1.test", Err: os.ErrPermission}
-	}}
+	})
 	g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Budget: time.Hour}, steps: quiet}
-	for _, sides := range [][2]side{{steadySide(100), full}, {full, steadySide(100)}} {
+	for _, sides := range [][2]fakeSide{{steadySide(100), full}, {full, steadySide(100)}} {
 		k := g.newComparison(sides[0], sides[1])
 		k.functions = []*function{newSteady("BenchmarkX")}
 		if err := g.compare(t.Context(), &k); err == nil || cli.ExitStatus("", err, io.Discard) != 2 || k.functions[0].Verdict != bench.Open {
@@ -184,24 +182,13 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// A fine is a process in which every benchmark takes 100 ns.
-type fine struct{ steady }
-
-func (fine) run(q worker.Request) (outcome, error) {
-	return outcome{results: []result{{q.Benchmark, map[string]float64{nanoseconds: 100}}}}, nil
-}
-
 // TestStartsNoMore: a side whose processes start no more, as after a benchmark that has left
 // something behind, fails by that.
 func TestStartsNoMore(t *testing.T) {
 	g := gate{steps: quiet}
-	c := g.newComparison(side{start: func(context.Context, string, int) (measurer, error) { return fine{}, nil }},
-		side{start: func(context.Context, string, int) (measurer, error) { return nil, newFailure("no start") }})
+	c := g.newComparison(steadySide(100), fakeSide(func(int) (bencher, error) { return nil, newFailure("no start") }))
 	d := discovery{comparison: &c, opt: &Options{}}
-	w := workers{starters: [2]starter{
-		func(context.Context) (bencher, error) { return fine{}, nil },
-		func(context.Context) (bencher, error) { return nil, newFailure("no start") },
-	}}
+	w := workers{sides: c.sides}
 	found, err := d.leaves(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
 	if err != nil || len(found) > 0 || len(c.functions) != 1 || c.functions[0].Verdict != bench.Regression || c.functions[0].Message != "the new build: no start" {
 		t.Errorf("%v, %v, %+v", found, err, c.functions)

@@ -139,7 +139,6 @@ func (g *gate) compareBinaries(ctx context.Context, run string) error {
 	}
 	var sides [2]*binarySide
 	var lists [2][]gotest.Benchmark
-	var starters [2]starter
 	for i, name := range [...]string{g.Old, g.New} {
 		s, err := openBinary(name)
 		if err != nil {
@@ -150,7 +149,6 @@ func (g *gate) compareBinaries(ctx context.Context, run string) error {
 			return err
 		}
 		sides[i] = s
-		starters[i] = func(context.Context) (bencher, error) { return s.start(ctx) }
 	}
 	old, now := sides[0], sides[1]
 	if old.pkg != now.pkg {
@@ -168,21 +166,25 @@ func (g *gate) compareBinaries(ctx context.Context, run string) error {
 	if len(lists[1]) == 0 {
 		return g.noBenchmark(nil)
 	}
-	c := g.newComparison(old.side(), now.side())
+	c := g.newComparison(old, now)
 	d := discovery{comparison: &c, opt: &g.Options, begin: map[string]time.Duration{}, until: time.Now().Add(g.Budget)}
-	if err := d.find(ctx, gotest.Package{Path: now.pkg, Rel: ".", Benchmarks: lists[1]}, lists[0], starters); err != nil {
+	if err := d.find(ctx, gotest.Package{Path: now.pkg, Rel: ".", Benchmarks: lists[1]}, lists[0]); err != nil {
 		return err
 	}
 	return g.measureFound(ctx, &d)
 }
 
-func (s *binarySide) side() side {
-	return side{name: s.name, start: func(ctx context.Context, _ string, _ int) (measurer, error) { return s.start(ctx) }}
+func (s *binarySide) build(context.Context, string, int) error {
+	return errors.New("a binary cannot be built again")
+}
+
+func (s *binarySide) start(ctx context.Context, _ string, _ int) (bencher, error) {
+	return s.copied(ctx)
 }
 
 // list finds the benchmark functions that -bench may mean.
 func (s *binarySide) list(ctx context.Context) error {
-	w, err := s.start(ctx)
+	w, err := s.copied(ctx)
 	if err != nil {
 		return err
 	}
@@ -211,16 +213,14 @@ type binaryRunner struct {
 	env  []string
 }
 
-func (s *binarySide) start(ctx context.Context) (*binaryRunner, error) {
+func (s *binarySide) copied(ctx context.Context) (*binaryRunner, error) {
 	s.starts++
 	w := &binaryRunner{side: s, ctx: ctx, exe: filepath.Join(s.run, fmt.Sprintf("%d.test%s", s.starts, exeSuffix))}
 	w.env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(s.opt.CPU), "BENCHGATE_PAD="+strings.Repeat("x", rand.IntN(4096)))
 	return w, copyFile(w.exe, s.path)
 }
 
-func (w *binaryRunner) close() error { return os.Remove(w.exe) }
-
-func (w *binaryRunner) measure(f *function) (turn, error) { return takeTurn(w, f) }
+func (w *binaryRunner) close() { os.Remove(w.exe) }
 
 // run runs the binary. A pattern of the user's may mean other functions too, which are
 // skipped then.

@@ -221,7 +221,7 @@ func TestCompareBinaries(t *testing.T) {
 	c, err := runCompare(t, opt)
 	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:28: it is wrong
 BenchmarkPanics regression: the new build: the tests of ` + after + `: panic: no more
-BenchmarkSlow regression: takes 1.250 times as long as the base (1.250 to 1.250), N pairs; this may be only by where the linker puts functions, as binaries cannot be built again in random orders
+BenchmarkSlow regression: takes 1.250 times as long as the base (1.250 to 1.250), N pairs; this may be only by where the linker puts functions, as there is no build in random orders: a binary cannot be built again
 BenchmarkBytes regression: 80 B/op, base 64, N pairs
 BenchmarkSame pass
 BenchmarkSub/same pass`
@@ -247,7 +247,7 @@ BenchmarkSub/same pass`
 		patience        time.Duration
 	}{{"BenchmarkHangs", "no end in 500ms", 500 * time.Millisecond}, {"BenchmarkShouts", "it prints more than 4 MiB", time.Minute}} {
 		s.patience = c.patience
-		w := must.Get(s.start(t.Context()))
+		w := must.Get(s.copied(t.Context()))
 		if _, err := w.run(worker.Request{Benchmark: c.benchmark, Bench: "^" + c.benchmark + "$", Benchtime: "1x", Count: 1}); err == nil || err.Error() != "the tests of "+s.name+": "+c.want {
 			t.Errorf("%s: %v, want %s", c.benchmark, err, c.want)
 		}

@@ -34,13 +34,10 @@ type discovery struct {
 // sideNames are what notes call the sides.
 var sideNames = [...]string{"base", "new build"}
 
-// A starter starts a process in which benchmarks of a package run.
-type starter func(ctx context.Context) (bencher, error)
-
 // find looks through a package.
-func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.Benchmark, starters [2]starter) error {
+func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.Benchmark) error {
 	begin := time.Now()
-	w := workers{starters: starters}
+	w := workers{sides: d.sides, group: pkg.Rel}
 	defer w.close()
 	for flakes := 0; ; flakes++ {
 		side, why, err := w.start(ctx)
@@ -105,17 +102,18 @@ func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.B
 
 // workers are a process of either side, which are replaced when one has failed.
 type workers struct {
-	starters [2]starter
-	procs    [2]bencher
+	sides [2]side
+	group string
+	procs [2]bencher
 }
 
 // start starts those that do not run. Instead, one may fail.
 func (w *workers) start(ctx context.Context) (side int, why *failure, err error) {
-	for i, start := range w.starters {
+	for i, s := range w.sides {
 		if w.procs[i] != nil {
 			continue
 		}
-		p, err := start(ctx)
+		p, err := s.start(ctx, w.group, 0)
 		if ctx.Err() != nil {
 			return 0, nil, ctx.Err()
 		}
@@ -250,8 +248,8 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 	}
 	first := [2]failures{has[0].failed, has[1].failed}
 	if len(first[0])+len(first[1]) > 0 {
-		blames, err := d.settle(ctx, pkg.Rel, [2]int{}, first, func(m measurer) (failures, error) {
-			l, err := list(m.(bencher), q)
+		blames, err := d.settle(ctx, pkg.Rel, [2]int{}, first, func(b bencher) (failures, error) {
+			l, err := list(b, q)
 			for name, r := range l.results {
 				if !r.timed() {
 					l.failed[name] = newFailure(fmt.Sprintf("%s reports no %s", name, nanoseconds))
@@ -328,8 +326,8 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 		if why == nil {
 			break
 		}
-		blames, err := d.settle(ctx, f.group, [2]int{}, [2]failures{{"": why}, nil}, func(m measurer) (failures, error) {
-			_, _, err := runLeaf(m.(bencher), f.leaf, calls, 1)
+		blames, err := d.settle(ctx, f.group, [2]int{}, [2]failures{{"": why}, nil}, func(b bencher) (failures, error) {
+			_, _, err := runLeaf(b, f.leaf, calls, 1)
 			return failuresOf("", err)
 		})
 		if err != nil {

@@ -13,23 +13,22 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
+	"github.com/seed621a2839/reweight/internal/gotest/worker"
 )
 
 // A side is one of the two builds that are compared.
-type side struct {
-	name string
-	// start starts a fresh worker for the functions of a group. order 0 is the build with
-	// functions where the linker puts them, others are those that reorder has made.
-	start func(ctx context.Context, group string, order int) (measurer, error)
-	// reorder makes the build of an order above 0: with functions in a random order. It is
-	// nil for a binary, which cannot be built again.
-	reorder func(ctx context.Context, group string, order int) error
+type side interface {
+	// build makes the build of an order, if it is not there: of order 0 with functions where
+	// the linker puts them, of any other with functions in a random order.
+	build(ctx context.Context, group string, order int) error
+	// start starts a fresh worker for the functions of a group, of the build of that order.
+	start(ctx context.Context, group string, order int) (bencher, error)
 }
 
-// A measurer is a worker of a side: a process that measures functions.
-type measurer interface {
-	measure(f *function) (turn, error)
-	close() error
+// A bencher is a worker of a side: a process that runs benchmarks on request.
+type bencher interface {
+	run(q worker.Request) (outcome, error)
+	close()
 }
 
 // A turn is what a worker measures of a function in one go.
@@ -61,7 +60,7 @@ const nanoseconds = "ns/op"
 
 // A comparison runs workers of two builds against each other.
 type comparison struct {
-	base, now side
+	sides     [2]side // the base, and the new build
 	functions []*function
 	rule      bench.Rule
 	begin     time.Time
@@ -245,7 +244,7 @@ func (c *comparison) round(ctx context.Context, open []*function, orders int) er
 // orders, these have one of that many random orders of functions.
 func (c *comparison) pairsOf(ctx context.Context, group string, functions []*function, orders int) error {
 	var order [2]int
-	for i, s := range [...]side{c.base, c.now} {
+	for i, s := range c.sides {
 		switch n := c.rounds[group]; {
 		case orders == 0:
 			continue
@@ -254,7 +253,7 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 		default:
 			order[i] = 1 + c.rand.IntN(orders)
 		}
-		if err := s.reorder(ctx, group, order[i]); err != nil {
+		if err := s.build(ctx, group, order[i]); err != nil {
 			return err
 		}
 	}
@@ -286,8 +285,8 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 			}
 			first := [2]failures{}
 			first[i] = failures{"": why}
-			blames, err := c.settle(ctx, group, order, first, func(m measurer) (failures, error) {
-				_, err := m.measure(f)
+			blames, err := c.settle(ctx, group, order, first, func(b bencher) (failures, error) {
+				_, err := takeTurn(b, f)
 				return failuresOf("", err)
 			})
 			if err != nil {
@@ -305,11 +304,11 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 }
 
 // pair takes a pair of the function. Instead, a side may have failed.
-func (c *comparison) pair(f *function, workers [2]measurer) (failed [2]*failure, err error) {
+func (c *comparison) pair(f *function, workers [2]bencher) (failed [2]*failure, err error) {
 	seen := [2]map[string]float64{{}, {}}
 	one := func(side int) func() ([]float64, error) {
 		return func() ([]float64, error) {
-			t, err := workers[side].measure(f)
+			t, err := takeTurn(workers[side], f)
 			errors.As(err, &failed[side])
 			for _, u := range f.units[1:] {
 				value := t.metrics[u.Unit]
@@ -337,8 +336,8 @@ func (c *comparison) pair(f *function, workers [2]measurer) (failed [2]*failure,
 }
 
 // start starts a fresh process of either side. Instead, one may have failed.
-func (c *comparison) start(ctx context.Context, group string, order [2]int) (workers [2]measurer, failed [2]*failure, err error) {
-	for i, s := range [...]side{c.base, c.now} {
+func (c *comparison) start(ctx context.Context, group string, order [2]int) (workers [2]bencher, failed [2]*failure, err error) {
+	for i, s := range c.sides {
 		w, err := s.start(ctx, group, order[i])
 		if err != nil && !errors.As(err, &failed[i]) || ctx.Err() != nil {
 			closeAll(workers)
@@ -351,7 +350,7 @@ func (c *comparison) start(ctx context.Context, group string, order [2]int) (wor
 	return workers, failed, nil
 }
 
-func closeAll(workers [2]measurer) {
+func closeAll(workers [2]bencher) {
 	for _, w := range workers {
 		if w != nil {
 			w.close()
@@ -527,7 +526,7 @@ func medians(pairs []bench.Pair) (base, now float64) {
 
 // newComparison returns a comparison of two sides.
 func (g *gate) newComparison(base, now side) comparison {
-	return comparison{base: base, now: now, rand: rand.New(rand.NewPCG(rand.Uint64(), 0)), steps: g.steps}
+	return comparison{sides: [2]side{base, now}, rand: rand.New(rand.NewPCG(rand.Uint64(), 0)), steps: g.steps}
 }
 
 // compare decides about each function, and adds the results to the report. With an
@@ -593,9 +592,13 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	if why := c.cannotReorder(ctx, suspects[0].group); why != "" {
+	for _, s := range c.sides {
+		err := s.build(ctx, suspects[0].group, 1) // the linker of Go 1.21 cannot
+		if err == nil {
+			continue
+		}
 		for _, f := range suspects {
-			f.units[0].message += "; this may be only by where the linker puts functions, as " + why
+			f.units[0].message += "; this may be only by where the linker puts functions, as there is no build in random orders: " + err.Error()
 			f.conclude()
 		}
 		return ctx.Err()
@@ -623,19 +626,6 @@ func (c *comparison) anew(functions []*function, in string) comparison {
 		again.functions = append(again.functions, &g)
 	}
 	return again
-}
-
-// cannotReorder says why nothing can be built with functions in random orders, or nothing.
-func (c *comparison) cannotReorder(ctx context.Context, group string) string {
-	for _, s := range [...]side{c.base, c.now} {
-		if s.reorder == nil {
-			return "binaries cannot be built again in random orders"
-		}
-		if err := s.reorder(ctx, group, 1); err != nil { // the linker of Go 1.21 cannot
-			return "there is no build in random orders: " + err.Error()
-		}
-	}
-	return ""
 }
 
 // reordered takes the verdict on the same function with random orders of functions. What

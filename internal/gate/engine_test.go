@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/gotest"
+	"github.com/seed621a2839/reweight/internal/gotest/worker"
 )
 
 // TestUnits: which way each unit is judged, and in which words.
@@ -66,56 +69,70 @@ var quiet = newSteps(nil, time.Hour)
 // A steady is a worker by which every call takes as many nanoseconds.
 type steady float64
 
-func (s steady) measure(*function) (turn, error) { return turn{ns: []float64{float64(s)}}, nil }
-func (s steady) close() error                    { return nil }
-
-// steadySide is a side of such workers.
-func steadySide(ns float64) side {
-	return side{start: func(ctx context.Context, _ string, _ int) (measurer, error) { return steady(ns), ctx.Err() }}
+func (s steady) run(q worker.Request) (outcome, error) {
+	return outcome{results: []result{{q.Benchmark, map[string]float64{nanoseconds: float64(s)}}}}, nil
 }
+
+func (s steady) close() {}
+
+// A fakeSide is a side whose workers this function starts. It builds nothing.
+type fakeSide func(order int) (bencher, error)
+
+func (s fakeSide) start(ctx context.Context, _ string, order int) (bencher, error) {
+	b, err := s(order)
+	return b, cmp.Or(err, ctx.Err())
+}
+
+func (s fakeSide) build(context.Context, string, int) error { return nil }
+
+// steadySide is a side of steady workers.
+func steadySide(ns float64) fakeSide { return func(int) (bencher, error) { return steady(ns), nil } }
 
 // newSteady is a function that they measure.
 func newSteady(name string) *function {
-	return &function{Result: Result{Benchmark: name, relative: "."}, cost: 1, units: []*unit{{Metric: Metric{Unit: nanoseconds}}}}
+	return &function{Result: Result{Benchmark: name, relative: "."}, leaf: leaf{gotest.Benchmark{Name: name}, name}, calls: 1, blocks: 1, cost: 1,
+		units: []*unit{{Metric: Metric{Unit: nanoseconds}}}}
 }
+
+// A builder is a fakeSide that builds something.
+type builder struct {
+	fakeSide
+	built func() error
+}
+
+func (s builder) build(context.Context, string, int) error { return s.built() }
 
 // TestReordered: what is slower with one order of functions only is no regression, and
 // what cannot be measured again is one that says so.
 func TestReordered(t *testing.T) {
-	built := func(err error) func(context.Context, string, int) error {
-		return func(context.Context, string, int) error { return err }
-	}
 	for _, c := range []struct {
 		linked, random float64 // the times of the new build, of 100 of the base
-		reorder        func(context.Context, string, int) error
+		broken         error   // of a build in random order
 		late           bool
 		verdict        bench.Verdict
 		message        string
 	}{
-		{120, 100, built(nil), false, bench.Pass, "only by where the linker puts functions: takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; 1.000 times (1.000 to 1.000), 10 pairs, with functions in random orders"},
-		{120, 130, built(nil), false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; 1.295 times (1.295 to 1.295), 10 pairs, with functions in random orders"},
-		{120, 100, built(nil), true, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; not measured to the end with functions in random orders"},
-		{120, 100, built(errors.New("no -randlayout")), false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; this may be only by where the linker puts functions, as there is no build in random orders: no -randlayout"},
-		{120, 100, nil, false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; this may be only by where the linker puts functions, as binaries cannot be built again in random orders"},
-		{100, 120, built(errors.New("built without need")), false, bench.Pass, ""},
+		{120, 100, nil, false, bench.Pass, "only by where the linker puts functions: takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; 1.000 times (1.000 to 1.000), 10 pairs, with functions in random orders"},
+		{120, 130, nil, false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; 1.295 times (1.295 to 1.295), 10 pairs, with functions in random orders"},
+		{120, 100, nil, true, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; not measured to the end with functions in random orders"},
+		{120, 100, errors.New("no -randlayout"), false, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs; this may be only by where the linker puts functions, as there is no build in random orders: no -randlayout"},
+
+		{100, 120, errors.New("built without need"), false, bench.Pass, ""},
 	} {
 		var k comparison
 		of := func(linked, random float64) side {
-			s := side{start: func(_ context.Context, _ string, order int) (measurer, error) {
+			start := func(order int) (bencher, error) {
 				if order > 0 {
 					return steady(random), nil
 				}
 				return steady(linked), nil
-			}}
-			if c.reorder != nil {
-				s.reorder = func(ctx context.Context, group string, order int) error {
-					if c.late {
-						k.deadline = time.Now().Add(-time.Second)
-					}
-					return c.reorder(ctx, group, order)
-				}
 			}
-			return s
+			return builder{start, func() error {
+				if c.late {
+					k.deadline = time.Now().Add(-time.Second)
+				}
+				return c.broken
+			}}
 		}
 		f := newSteady("BenchmarkX")
 		g := gate{Options: Options{Alpha: 0.01, Slower: 1.05}, steps: quiet}

@@ -52,7 +52,7 @@ const (
 // settle tries again what failed on one side, in fresh processes of both sides, and says
 // whose fault it is. first has what failed before on either side. run does the same in
 // another process; nil is only to start it.
-func (c *comparison) settle(ctx context.Context, group string, order [2]int, first [2]failures, run func(measurer) (failures, error)) (map[string]blame, error) {
+func (c *comparison) settle(ctx context.Context, group string, order [2]int, first [2]failures, run func(bencher) (failures, error)) (map[string]blame, error) {
 	const tries = 2
 	count := map[string]*[2]int{}
 	hung, scarce := false, false
@@ -74,7 +74,7 @@ func (c *comparison) settle(ctx context.Context, group string, order [2]int, fir
 	runs := 0
 	for unclear && runs < tries {
 		runs++
-		for i, s := range [...]side{c.base, c.now} {
+		for i, s := range c.sides {
 			c.steps.next("trying again what failed, %d of %d", runs, tries)
 			again, err := try(ctx, s, group, order[i], run)
 			if err != nil {
@@ -107,15 +107,15 @@ func (c *comparison) settle(ctx context.Context, group string, order [2]int, fir
 }
 
 // try starts a process and runs something in it.
-func try(ctx context.Context, s side, group string, order int, run func(measurer) (failures, error)) (failures, error) {
-	m, err := s.start(ctx, group, order)
+func try(ctx context.Context, s side, group string, order int, run func(bencher) (failures, error)) (failures, error) {
+	b, err := s.start(ctx, group, order)
 	if err == nil {
-		defer m.close()
+		defer b.close()
 		if run == nil {
 			return nil, nil
 		}
 		var all failures
-		if all, err = run(m); err == nil {
+		if all, err = run(b); err == nil {
 			return all, nil
 		}
 	}

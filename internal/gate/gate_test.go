@@ -63,15 +63,14 @@ func TestGateQuotes(t *testing.T) {
 func TestGateInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	g := gate{Options: Options{Alpha: 0.01, Slower: 1.05}, steps: quiet}
-	n, base := 0, steadySide(100)
-	start := base.start
-	base.start = func(ctx context.Context, group string, order int) (measurer, error) {
+	n := 0
+	base := func(int) (bencher, error) {
 		if n++; n == 3 {
 			cancel()
 		}
-		return start(ctx, group, order)
+		return steady(100), nil
 	}
-	c := g.newComparison(base, steadySide(100))
+	c := g.newComparison(fakeSide(base), steadySide(100))
 	c.functions = []*function{newSteady("BenchmarkX"), newSteady("BenchmarkY")}
 	err := g.compare(ctx, &c)
 	var out bytes.Buffer

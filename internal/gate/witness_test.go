@@ -1,12 +1,12 @@
 package gate
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 
@@ -16,17 +16,13 @@ type counting struct {
 	counts float64 // a call's instructions; 0 is a machine that does not count
 }
 
-func (w counting) measure(f *function) (turn, error) {
-	if f.units[0].Unit != instructions {
-		return turn{ns: []float64{w.noisy()}}, nil
-	}
-	if w.counts == 0 {
-		return turn{}, errNotCounted
-	}
-	return turn{ns: []float64{w.counts}}, nil
+func (w counting) run(q worker.Request) (outcome, error) {
+	o, err := fixedCost{each: w.counts}.run(q)
+	o.results[0].metrics[nanoseconds] = w.noisy()
+	return o, err
 }
 
-func (w counting) close() error { return nil }
+func (w counting) close() {}
 
 // TestCountInstructions: a count decides what time leaves open, unless time speaks against it.
 func TestCountInstructions(t *testing.T) {
@@ -49,13 +45,12 @@ func TestCountInstructions(t *testing.T) {
 			}
 		}
 		of := func(noisy func() float64, counts float64) side {
-			return side{start: func(context.Context, string, int) (measurer, error) { return counting{noisy, counts}, nil }}
+			return fakeSide(func(int) (bencher, error) { return counting{noisy, counts}, nil })
 		}
 		g := gate{Options: Options{Alpha: 0.3, Slower: 1.05}, steps: quiet}
 		k := g.newComparison(of(func() float64 { return 100 }, c.base), of(vary(c.time), c.now))
 		f, worse := newSteady("BenchmarkX"), newSteady("BenchmarkY") // which fails by another unit
 		worse.Verdict, worse.units[0].pairs = bench.Regression, []bench.Pair{{Base: 1, New: 1}}
-		f.calls = 1
 		k.functions = []*function{f, worse}
 		must.Do(g.compare(t.Context(), &k))
 		if f.Verdict != c.verdict || !strings.Contains(f.Message, c.message) {
@@ -72,7 +67,8 @@ func TestCountInstructions(t *testing.T) {
 
 // TestCountTurn: what testing does beside the calls is not counted.
 func TestCountTurn(t *testing.T) {
-	f := &function{leaf: leaf{full: "BenchmarkX"}, calls: 7, units: []*unit{{Metric: Metric{Unit: instructions}}}}
+	f := newSteady("BenchmarkX")
+	f.calls, f.units[0].Unit = 7, instructions
 	if got, err := takeTurn(fixedCost{80e6, 100}, f); err != nil || len(got.ns) != 1 || got.ns[0] != 100 {
 		t.Errorf("%v, %v", got.ns, err)
 	}
