@@ -137,21 +137,26 @@ func exactly(name string) string {
 // A testSide is the test binaries of one side.
 type testSide struct {
 	name   string
-	module *gotest.Module
-	bin    string                    // directory of the binaries
-	pkgs   map[string]gotest.Package // by their directory in the module
 	opt    *Options
-	cached bool   // bin is in the cache
-	run    string // directory for what a process needs
-	starts int    // of processes, so far
+	env    []string                  // of the binaries
+	pkgs   map[string]gotest.Package // by their directory in the module
+	run    string                    // directory for what a process needs
+	starts int                       // of processes, so far
+
+	module *gotest.Module // nil if the user gave a binary, which has no worker
+	bin    string         // directory of the module's binaries, or that binary
+	cached bool           // bin is in the cache
 }
 
 // exe is the test binary of a package with functions in an order. Those of random orders
 // last as long as the run.
 func (s *testSide) exe(pkg string, order int) string {
 	dir := s.bin
-	if order > 0 {
+	switch {
+	case order > 0:
 		dir = s.run
+	case s.module == nil:
+		return s.bin
 	}
 	return filepath.Join(dir, fmt.Sprintf("%x-%d.test%s", sha256.Sum256([]byte(pkg)), order, exeSuffix))
 }
@@ -165,6 +170,9 @@ func (s *testSide) build(ctx context.Context, group string, order int) error {
 	exe := s.exe(pkg, order)
 	if _, err := os.Stat(exe); err == nil {
 		return nil
+	}
+	if s.module == nil {
+		return errors.New("a binary cannot be built again")
 	}
 	part := fmt.Sprintf("%s.%x.part", exe, rand.Uint64()) // neither a killed run nor one beside this leaves half of a binary
 	defer os.Remove(part)
@@ -192,6 +200,15 @@ type testWorker struct {
 	hello worker.Hello
 }
 
+// command is a run of a package's binary with these flags.
+func (s *testSide) command(ctx context.Context, exe, pkg string, flags ...string) *exec.Cmd {
+	flags = append(flags, "-test.paniconexit0", fmt.Sprintf("-test.cpu=%d", s.opt.CPU))
+	cmd := exec.CommandContext(ctx, exe, append(flags, s.opt.Args...)...)
+	cmd.Dir = s.pkgs[pkg].Dir
+	cmd.Env = slices.Concat(s.env, []string{"PWD=" + cmd.Dir, "GOMAXPROCS=" + strconv.Itoa(s.opt.CPU)})
+	return cmd
+}
+
 // start starts a worker: from a fresh copy of the binary, and with an environment of
 // another size, because where the pages of a file and the stack lie in memory is luck
 // that a process keeps.
@@ -199,16 +216,18 @@ func (s *testSide) start(ctx context.Context, group string, order int) (bencher,
 	pkg := packageOf(group)
 	s.starts++
 	exe, output := filepath.Join(s.run, fmt.Sprintf("%d.test%s", s.starts, exeSuffix)), filepath.Join(s.run, fmt.Sprintf("%d.txt", s.starts))
-	token := fmt.Sprintf("%016x%016x:", rand.Uint64(), rand.Uint64())
-	w := &testWorker{process: process{of: "the tests of " + s.name, patience: workerPatience, mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}}
 	if err := copyFile(exe, s.exe(pkg, order)); err != nil {
 		return nil, err
 	}
-	args := []string{"-test.run=^" + worker.Test + "$", "-test.benchmem", "-test.timeout=0", "-test.paniconexit0", fmt.Sprintf("-test.cpu=%d", s.opt.CPU)}
-	cmd := exec.CommandContext(ctx, exe, append(args, s.opt.Args...)...)
-	cmd.Dir = s.pkgs[pkg].Dir
-	cmd.Env = append(s.module.Environ(), "PWD="+cmd.Dir, "GOMAXPROCS="+strconv.Itoa(s.opt.CPU), worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
-		worker.EnvShake+"="+strconv.FormatUint(rand.Uint64(), 10), "BENCHGATE_PAD="+strings.Repeat("x", rand.IntN(4096)))
+	pad := "BENCHGATE_PAD=" + strings.Repeat("x", rand.IntN(4096))
+	if s.module == nil {
+		return &binaryRunner{s, ctx, exe, pkg, pad, workerPatience}, nil
+	}
+	token := fmt.Sprintf("%016x%016x:", rand.Uint64(), rand.Uint64())
+	w := &testWorker{process: process{of: "the tests of " + s.name, patience: workerPatience, mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}}
+	cmd := s.command(ctx, exe, pkg, "-test.run=^"+worker.Test+"$", "-test.benchmem", "-test.timeout=0")
+	cmd.Env = append(cmd.Env, pad, worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
+		worker.EnvShake+"="+strconv.FormatUint(rand.Uint64(), 10))
 	err := w.process.run(ctx, cmd)
 	if err == nil {
 		if err = w.hear(&w.hello); err != nil {
@@ -435,7 +454,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 		if s == now {
 			remarks = notes
 		}
-		s.opt, s.pkgs = &g.Options, map[string]gotest.Package{}
+		s.opt, s.env, s.pkgs = &g.Options, s.module.Environ(), map[string]gotest.Package{}
 		s.run = filepath.Join(run, "run"+strconv.Itoa(i))
 		if err := os.Mkdir(s.run, 0o700); err != nil {
 			return err
@@ -450,11 +469,10 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 			return g.noBenchmark(notes)
 		}
 	}
-	c := g.newComparison(base, now)
-	d := discovery{comparison: &c, opt: &g.Options, top: g.top, notes: remarks, begin: map[string]time.Duration{}}
+	g.report.Notes = append(g.report.Notes, remarks...)
 	for _, name := range slices.Sorted(maps.Keys(base.pkgs)) {
 		if _, ok := now.pkgs[name]; !ok {
-			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks any more: not compared", base.pkgs[name].Path))
+			g.report.Notes = append(g.report.Notes, fmt.Sprintf("package %s has no such benchmarks any more: not compared", base.pkgs[name].Path))
 		}
 	}
 	var both []string
@@ -462,7 +480,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 		if _, ok := base.pkgs[name]; ok {
 			both = append(both, name)
 		} else {
-			d.notes = append(d.notes, fmt.Sprintf("package %s has no such benchmarks in the base: not compared", now.pkgs[name].Path))
+			g.report.Notes = append(g.report.Notes, fmt.Sprintf("package %s has no such benchmarks in the base: not compared", now.pkgs[name].Path))
 		}
 	}
 	g.steps.phase("building %d test binaries", 2*len(both))
@@ -477,19 +495,31 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 	if err != nil {
 		return err
 	}
-	if len(both) > 0 {
-		if info, err := buildinfo.ReadFile(now.exe(both[0], 0)); err == nil {
+	return g.compareSides(ctx, sides, both)
+}
+
+// compareSides compares the benchmarks of packages that are built on both sides.
+func (g *gate) compareSides(ctx context.Context, sides [2]*testSide, packages []string) error {
+	base, now := sides[0], sides[1]
+	c := g.newComparison(base, now)
+	d := discovery{comparison: &c, opt: &g.Options, top: g.top, begin: map[string]time.Duration{}, until: time.Now().Add(g.Budget)}
+	for i, name := range packages {
+		if info, err := buildinfo.ReadFile(now.exe(name, 0)); i == 0 && err == nil {
 			g.report.Machine.Go = info.GoVersion
 		}
-	}
-	d.until = time.Now().Add(g.Budget)
-	for _, name := range both {
 		if err := d.find(ctx, now.pkgs[name], base.pkgs[name].Benchmarks); err != nil {
 			return err
 		}
 	}
-	d.profile = func(functions []*function) { g.profile(ctx, sides, functions) }
-	return g.measureFound(ctx, &d)
+	d.fit(g.Budget, g.Alpha)
+	g.report.Notes = append(g.report.Notes, d.notes...)
+	if d.common == 0 {
+		g.nothingYet("the base has none of these benchmarks")
+		return nil
+	}
+	c.profile = func(functions []*function) { g.profile(ctx, sides, functions) }
+	c.deadline, c.reserve = time.Now().Add(g.Budget), g.Budget/4
+	return g.compare(ctx, &c)
 }
 
 // buildAll builds the test binaries of packages for both sides, as many at the same time
@@ -535,17 +565,4 @@ func inPattern(p gotest.Package, pattern string) bool {
 		}
 	}
 	return false
-}
-
-// measureFound compares the benchmarks that were found.
-func (g *gate) measureFound(ctx context.Context, d *discovery) error {
-	c := d.comparison
-	d.fit(g.Budget, g.Alpha)
-	g.report.Notes = append(g.report.Notes, d.notes...)
-	if d.common == 0 {
-		g.nothingYet("the base has none of these benchmarks")
-		return nil
-	}
-	c.deadline, c.reserve = time.Now().Add(g.Budget), g.Budget/4
-	return g.compare(ctx, c)
 }

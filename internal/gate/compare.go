@@ -8,17 +8,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/seed621a2839/reweight/internal/execx"
 	"github.com/seed621a2839/reweight/internal/gotest"
 	"github.com/seed621a2839/reweight/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/printable"
@@ -92,44 +90,37 @@ func (g *gate) compareCopies(ctx context.Context, run string) error {
 	return g.compareModules(ctx, run, sides[0], sides[1])
 }
 
-// A binarySide is a test binary without a worker: a process runs one turn.
-type binarySide struct {
-	name       string
-	path       string // of the binary
-	pkg        string // import path of what it tests
-	opt        *Options
-	run        string        // directory for what a process needs
-	patience   time.Duration // how long a turn may take
-	starts     int           // so far
-	benchmarks []string
-}
-
-// openBinary checks that the file is a test binary for this machine.
-func openBinary(name string) (*binarySide, error) {
-	s := &binarySide{name: printable.Text(name), patience: workerPatience}
+// openBinary checks that the file is a test binary for this machine. What its processes need
+// is written to run.
+func (g *gate) openBinary(name, run string) (*testSide, error) {
+	s := &testSide{name: printable.Text(name), opt: &g.Options, env: execx.Environ(), run: run}
 	var err error
-	if s.path, err = filepath.Abs(name); err != nil {
+	if s.bin, err = filepath.Abs(name); err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(s.path)
+	info, err := os.Stat(s.bin)
 	if err != nil {
 		return nil, err
 	}
-	b, err := buildinfo.ReadFile(s.path)
+	b, err := buildinfo.ReadFile(s.bin)
 	if err != nil || !strings.HasSuffix(b.Path, ".test") {
 		return nil, fmt.Errorf("%s is not a Go test binary, as go test -c makes it", s.name)
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o111 == 0 {
 		return nil, fmt.Errorf("%s is not executable", s.name)
 	}
-	s.pkg = strings.TrimSuffix(b.Path, ".test")
 	system := map[string]string{"GOOS": runtime.GOOS, "GOARCH": runtime.GOARCH}
 	for _, v := range b.Settings {
 		if want := system[v.Key]; want != "" && v.Value != want {
 			return nil, fmt.Errorf("%s is for another machine: %s is %s, here %s", s.name, v.Key, printable.Text(v.Value), want)
 		}
 	}
-	return s, nil
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	s.pkgs = map[string]gotest.Package{".": {Path: strings.TrimSuffix(b.Path, ".test"), Rel: ".", Dir: dir}}
+	return s, os.Mkdir(run, 0o700)
 }
 
 // compareBinaries compares two test binaries of a package.
@@ -137,54 +128,32 @@ func (g *gate) compareBinaries(ctx context.Context, run string) error {
 	if !slices.Equal(g.Packages, []string{AllPackages}) {
 		return errors.New("packages are of a module, and a test binary is of one: give none")
 	}
-	var sides [2]*binarySide
-	var lists [2][]gotest.Benchmark
+	var sides [2]*testSide
+	var err error
 	for i, name := range [...]string{g.Old, g.New} {
-		s, err := openBinary(name)
-		if err != nil {
+		if sides[i], err = g.openBinary(name, filepath.Join(run, [...]string{"old", "new"}[i])); err != nil {
 			return err
 		}
-		s.opt, s.run = &g.Options, filepath.Join(run, [...]string{"old", "new"}[i])
-		if err := os.Mkdir(s.run, 0o700); err != nil {
-			return err
-		}
-		sides[i] = s
 	}
-	old, now := sides[0], sides[1]
-	if old.pkg != now.pkg {
-		return fmt.Errorf("%s tests %s, and %s tests %s: want two binaries of one package", old.name, printable.Text(old.pkg), now.name, printable.Text(now.pkg))
+	if old, now := sides[0].pkgs["."].Path, sides[1].pkgs["."].Path; old != now {
+		return fmt.Errorf("%s tests %s, and %s tests %s: want two binaries of one package",
+			sides[0].name, printable.Text(old), sides[1].name, printable.Text(now))
 	}
-	for i, s := range sides {
+	for _, s := range sides {
 		g.steps.phase("finding the benchmarks of %s", s.name)
 		if err := s.list(ctx); err != nil {
 			return err
 		}
-		for _, name := range s.benchmarks {
-			lists[i] = append(lists[i], gotest.Benchmark{Name: name})
-		}
 	}
-	if len(lists[1]) == 0 {
+	if len(sides[1].pkgs["."].Benchmarks) == 0 {
 		return g.noBenchmark(nil)
 	}
-	c := g.newComparison(old, now)
-	d := discovery{comparison: &c, opt: &g.Options, begin: map[string]time.Duration{}, until: time.Now().Add(g.Budget)}
-	if err := d.find(ctx, gotest.Package{Path: now.pkg, Rel: ".", Benchmarks: lists[1]}, lists[0]); err != nil {
-		return err
-	}
-	return g.measureFound(ctx, &d)
+	return g.compareSides(ctx, sides, []string{"."})
 }
 
-func (s *binarySide) build(context.Context, string, int) error {
-	return errors.New("a binary cannot be built again")
-}
-
-func (s *binarySide) start(ctx context.Context, _ string, _ int) (bencher, error) {
-	return s.copied(ctx)
-}
-
-// list finds the benchmark functions that -bench may mean.
-func (s *binarySide) list(ctx context.Context) error {
-	w, err := s.copied(ctx)
+// list finds the benchmark functions of a binary that -bench may mean.
+func (s *testSide) list(ctx context.Context) error {
+	w, err := s.start(ctx, ".", 0)
 	if err != nil {
 		return err
 	}
@@ -193,31 +162,28 @@ func (s *binarySide) list(ctx context.Context) error {
 	if strings.Contains(pattern, "/") { // it is about sub-benchmarks too
 		pattern = "^Benchmark"
 	}
-	text, _, err := w.execute("-test.list=" + pattern)
+	text, _, err := w.(*binaryRunner).execute("-test.list=" + pattern)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	pkg := s.pkgs["."]
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "Benchmark") && !slices.Contains(s.benchmarks, line) {
-			s.benchmarks = append(s.benchmarks, line)
+		b := gotest.Benchmark{Name: strings.TrimSpace(line)}
+		if strings.HasPrefix(b.Name, "Benchmark") && !slices.Contains(pkg.Benchmarks, b) {
+			pkg.Benchmarks = append(pkg.Benchmarks, b)
 		}
 	}
+	s.pkgs["."] = pkg
 	return err
 }
 
-// A binaryRunner runs a fresh copy of a test binary, once for each turn.
+// A binaryRunner runs a fresh copy of a test binary that has no worker, once for each request.
 type binaryRunner struct {
-	side *binarySide
-	ctx  context.Context
-	exe  string
-	env  []string
-}
-
-func (s *binarySide) copied(ctx context.Context) (*binaryRunner, error) {
-	s.starts++
-	w := &binaryRunner{side: s, ctx: ctx, exe: filepath.Join(s.run, fmt.Sprintf("%d.test%s", s.starts, exeSuffix))}
-	w.env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(s.opt.CPU), "BENCHGATE_PAD="+strings.Repeat("x", rand.IntN(4096)))
-	return w, copyFile(w.exe, s.path)
+	side     *testSide
+	ctx      context.Context
+	exe, pkg string
+	pad      string        // of the environment
+	patience time.Duration // how long a run may take
 }
 
 func (w *binaryRunner) close() { os.Remove(w.exe) }
@@ -228,24 +194,23 @@ func (w *binaryRunner) run(q worker.Request) (outcome, error) {
 	skip := q.Skip
 	if q.Bench == w.side.opt.Bench {
 		var others []string
-		for _, name := range w.side.benchmarks {
-			if name != q.Benchmark {
-				others = append(others, regexp.QuoteMeta(name))
+		for _, b := range w.side.pkgs[w.pkg].Benchmarks {
+			if b.Name != q.Benchmark {
+				others = append(others, regexp.QuoteMeta(b.Name))
 			}
 		}
 		if len(others) > 0 {
 			skip = strings.TrimSuffix("^("+strings.Join(others, "|")+")$|"+skip, "|")
 		}
 	}
-	cpu := w.side.opt.CPU
-	args := []string{"-test.run=^$", "-test.bench=" + q.Bench, "-test.benchtime=" + q.Benchtime, fmt.Sprintf("-test.count=%d", q.Count), fmt.Sprintf("-test.cpu=%d", cpu),
-		fmt.Sprintf("-test.v=%t", q.Verbose)}
+	args := []string{"-test.run=^$", "-test.bench=" + q.Bench, "-test.benchtime=" + q.Benchtime,
+		fmt.Sprintf("-test.count=%d", q.Count), fmt.Sprintf("-test.v=%t", q.Verbose)}
 	if skip != "" { // Go has it since 1.20
 		args = append(args, "-test.skip="+skip)
 	}
 	begin := time.Now()
 	output, p, err := w.execute(args...)
-	o := parseOutcome(output, cpu)
+	o := parseOutcome(output, w.side.opt.CPU)
 	if o.took = max(1, time.Since(begin)); err == nil {
 		o.cpu, o.instructions = p.cmd.ProcessState.UserTime()+p.cmd.ProcessState.SystemTime(), p.instructions()
 	}
@@ -257,10 +222,9 @@ func (w *binaryRunner) run(q worker.Request) (outcome, error) {
 
 // execute returns what the binary prints, and the process when it has ended.
 func (w *binaryRunner) execute(args ...string) (output string, p *process, err error) {
-	args = append(args, "-test.benchmem", "-test.timeout=0", "-test.paniconexit0")
-	cmd := exec.CommandContext(w.ctx, w.exe, append(args, w.side.opt.Args...)...)
-	cmd.Env = w.env
-	p = &process{of: "the tests of " + w.side.name, patience: w.side.patience, mark: w.exe} // with a mark it may print to standard error
+	cmd := w.side.command(w.ctx, w.exe, w.pkg, append(args, "-test.benchmem", "-test.timeout=0")...)
+	cmd.Env = append(cmd.Env, w.pad)
+	p = &process{of: "the tests of " + w.side.name, patience: w.patience}
 	if err := p.run(w.ctx, cmd); err != nil {
 		return "", nil, err
 	}

@@ -240,14 +240,13 @@ BenchmarkSub/same pass`
 
 	// A turn that does not end is ended, and so is one that prints too much.
 	t.Setenv("GATE_TEST_HANGS", "1")
-	s := must.Get(openBinary(after))
-	s.opt, s.run = &Options{CPU: 1}, t.TempDir()
+	s := must.Get((&gate{Options: Options{CPU: 1}}).openBinary(after, filepath.Join(dir, "run")))
 	for _, c := range []struct {
 		benchmark, want string
 		patience        time.Duration
 	}{{"BenchmarkHangs", "no end in 500ms", 500 * time.Millisecond}, {"BenchmarkShouts", "it prints more than 4 MiB", time.Minute}} {
-		s.patience = c.patience
-		w := must.Get(s.copied(t.Context()))
+		w := must.Get(s.start(t.Context(), ".", 0)).(*binaryRunner)
+		w.patience = c.patience
 		if _, err := w.run(worker.Request{Benchmark: c.benchmark, Bench: "^" + c.benchmark + "$", Benchtime: "1x", Count: 1}); err == nil || err.Error() != "the tests of "+s.name+": "+c.want {
 			t.Errorf("%s: %v, want %s", c.benchmark, err, c.want)
 		}

@@ -3,7 +3,6 @@ package gate
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -64,12 +63,10 @@ func (s *testSide) profile(ctx context.Context, f *function, calls int) (file st
 	pkg := packageOf(f.group)
 	file = filepath.Join(s.run, fmt.Sprintf("%d.pprof", s.starts))
 	s.starts++
-	args := []string{"-test.run=^$", "-test.bench=" + exactly(f.leaf.full), fmt.Sprintf("-test.benchtime=%dx", calls), fmt.Sprintf("-test.cpu=%d", s.opt.CPU),
-		"-test.cpuprofile=" + file, "-test.timeout=1m"}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.exe(pkg, 0), append(args, s.opt.Args...)...)
-	cmd.Dir, cmd.Env = s.pkgs[pkg].Dir, append(s.module.Environ(), "PWD="+s.pkgs[pkg].Dir)
+	cmd := s.command(ctx, s.exe(pkg, 0), pkg, "-test.run=^$", "-test.bench="+exactly(f.leaf.full),
+		fmt.Sprintf("-test.benchtime=%dx", calls), "-test.cpuprofile="+file, "-test.timeout=1m")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w: %s", s.name, err, short(strings.TrimSpace(string(out))))
 	}
