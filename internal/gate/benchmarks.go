@@ -291,42 +291,36 @@ func takeTurn(b bencher, f *function) (turn, error) {
 	if f.units[0].Unit == instructions {
 		return countTurn(b, f)
 	}
-	results, _, err := runLeaf(b, f.leaf, f.calls, f.blocks)
+	t, err := bestOf(b, f, f.calls)
+	if err != nil || f.short == 0 {
+		return t, err
+	}
+	few, err := bestOf(b, f, f.short)
 	if err != nil {
-		return turn{}, err
+		return nil, err
 	}
-	t := turn{metrics: map[string]float64{}}
+	// What grows with the calls is the difference to a shorter block. Noise may be larger than it is.
+	ns := t[nanoseconds]
+	grows := ns*float64(f.calls) - few[nanoseconds]*float64(f.short)
+	t[nanoseconds] = max(grows/float64(f.calls-f.short), ns/1000)
+	return t, nil
+}
+
+// bestOf runs the blocks of a turn, of so many calls.
+func bestOf(b bencher, f *function, calls int) (turn, error) {
+	results, _, err := runLeaf(b, f.leaf, calls, f.blocks)
+	if err != nil {
+		return nil, err
+	}
+	t := turn{}
 	for _, r := range results {
-		ns := r.metrics[nanoseconds]
-		if !(ns > 0) {
-			return turn{}, newFailure(fmt.Sprintf("%s has no %s any more", f.Benchmark, nanoseconds))
-		}
-		t.ns = append(t.ns, ns)
-		for _, u := range f.units[1:] {
+		for _, u := range f.units {
 			v, has := r.metrics[u.Unit]
-			if !has {
-				return turn{}, newFailure(fmt.Sprintf("%s has no %s any more", f.Benchmark, u.Unit))
+			if !has || u.Unit == nanoseconds && v <= 0 {
+				return nil, newFailure(fmt.Sprintf("%s has no %s any more", f.Benchmark, u.Unit))
 			}
-			if old, ok := t.metrics[u.Unit]; !ok || u.better(v, old) {
-				t.metrics[u.Unit] = v
-			}
+			t.keep(u.Unit, v)
 		}
-	}
-	if f.short > 0 { // what grows with the calls is the difference to a shorter block
-		few, _, err := runLeaf(b, f.leaf, f.short, f.blocks)
-		if err != nil {
-			return turn{}, err
-		}
-		least := func(all []result) float64 {
-			ns := math.Inf(1)
-			for _, r := range all {
-				ns = min(ns, r.metrics[nanoseconds])
-			}
-			return ns
-		}
-		all := least(results)
-		grows := all*float64(f.calls) - least(few)*float64(f.short)
-		t.ns = []float64{max(grows/float64(f.calls-f.short), all/1000)} // noise may be larger than it is
 	}
 	return t, nil
 }

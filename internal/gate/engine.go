@@ -31,10 +31,15 @@ type bencher interface {
 	close()
 }
 
-// A turn is what a worker measures of a function in one go.
-type turn struct {
-	ns      []float64          // per call, of some blocks of calls
-	metrics map[string]float64 // of the other units: the best of the blocks
+// A turn is what a worker measures of a function in one go: of each unit the best of some
+// blocks of calls.
+type turn map[string]float64
+
+// keep takes a value of a unit if it is better than that of the turn.
+func (t turn) keep(unit string, v float64) {
+	if old, ok := t[unit]; !ok || v != old && v > old == (kindOf(unit) == higher) {
+		t[unit] = v
+	}
 }
 
 // A function is a benchmark that is compared.
@@ -305,21 +310,18 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 
 // pair takes a pair of the function. Instead, a side may have failed.
 func (c *comparison) pair(f *function, workers [2]bencher) (failed [2]*failure, err error) {
-	seen := [2]map[string]float64{{}, {}}
+	best := [2]turn{{}, {}}
 	one := func(side int) func() ([]float64, error) {
 		return func() ([]float64, error) {
 			t, err := takeTurn(workers[side], f)
 			errors.As(err, &failed[side])
-			for _, u := range f.units[1:] {
-				value := t.metrics[u.Unit]
-				if old, ok := seen[side][u.Unit]; !ok || u.better(value, old) {
-					seen[side][u.Unit] = value
-				}
+			for unit, v := range t {
+				best[side].keep(unit, v)
 			}
-			return t.ns, err
+			return []float64{t[f.units[0].Unit]}, err
 		}
 	}
-	pair, again, err := bench.TakePair(c.rand, one(0), one(1))
+	_, again, err := bench.TakePair(c.rand, one(0), one(1))
 	if err != nil {
 		if failed[0] != nil || failed[1] != nil {
 			err = nil
@@ -327,9 +329,8 @@ func (c *comparison) pair(f *function, workers [2]bencher) (failed [2]*failure, 
 		return failed, err
 	}
 	c.again = append(c.again, again)
-	f.units[0].pairs = append(f.units[0].pairs, pair)
-	for _, u := range f.units[1:] {
-		u.pairs = append(u.pairs, bench.Pair{Base: seen[0][u.Unit], New: seen[1][u.Unit]})
+	for _, u := range f.units {
+		u.pairs = append(u.pairs, bench.Pair{Base: best[0][u.Unit], New: best[1][u.Unit]})
 	}
 	f.decide(c.rule)
 	return failed, nil
@@ -424,14 +425,6 @@ func kindOf(unit string) unitKind {
 		return higher
 	}
 	return lower
-}
-
-// better reports whether a value is better than another.
-func (u *unit) better(a, b float64) bool {
-	if kindOf(u.Unit) == higher {
-		return a > b
-	}
-	return a < b
 }
 
 // judged returns the pairs as the rule takes them, and whether they are counts.

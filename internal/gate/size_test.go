@@ -82,7 +82,7 @@ func TestSize(t *testing.T) {
 		if err != nil {
 			return math.NaN()
 		}
-		return t.ns[0]
+		return t[nanoseconds]
 	}
 	if ratio := slow(300) / slow(100); math.Abs(ratio-3) > 1e-6 {
 		t.Errorf("3 times as long is %v", ratio)

@@ -31,11 +31,11 @@ func countTurn(b bencher, f *function) (turn, error) {
 			err = errNotCounted
 		}
 		if err != nil {
-			return turn{}, err
+			return nil, err
 		}
 		n[i] = float64(o.instructions)
 	}
-	return turn{ns: []float64{max(1, (n[1]-n[0])/float64(many-few))}}, nil
+	return turn{instructions: max(1, (n[1]-n[0])/float64(many-few))}, nil
 }
 
 // countInstructions asks a second witness about functions whose time leaves them open. Noise

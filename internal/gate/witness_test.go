@@ -69,8 +69,8 @@ func TestCountInstructions(t *testing.T) {
 func TestCountTurn(t *testing.T) {
 	f := newSteady("BenchmarkX")
 	f.calls, f.units[0].Unit = 7, instructions
-	if got, err := takeTurn(fixedCost{80e6, 100}, f); err != nil || len(got.ns) != 1 || got.ns[0] != 100 {
-		t.Errorf("%v, %v", got.ns, err)
+	if got, err := takeTurn(fixedCost{80e6, 100}, f); err != nil || got[instructions] != 100 {
+		t.Errorf("%v, %v", got, err)
 	}
 	if _, err := takeTurn(fixedCost{0, 0}, f); err != errNotCounted {
 		t.Error(err)
