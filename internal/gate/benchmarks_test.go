@@ -27,9 +27,9 @@ func benchmarkReport() report {
 		return Result{Package: strings.TrimSuffix("example.com/m/"+dir, "/."), relative: dir, Benchmark: name, Verdict: verdict, Ratio: ratioOf(ratio), BaseNs: base, NewNs: base * ratio}
 	}
 	quick, slow, slower := in(".", "BenchmarkQuick", bench.Pass, 0.5, 1e6), in("codec", "BenchmarkEncode/1K", bench.Regression, 1.2, 1234), in(".", "BenchmarkB", bench.Regression, 1.3, 2.5)
-	quick.Metrics = []Metric{{"B/op", bench.Pass, 64, 0, nil, nil}, {"allocs/op", bench.Pass, 1, 1, nil, nil}}
+	quick.Metrics = []Metric{{"B/op", bench.Pass, 64, 0, nil, nil, ""}, {"allocs/op", bench.Pass, 1, 1, nil, nil, ""}}
 	slow.Message = "takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs"
-	slow.Metrics = []Metric{{"B/op", bench.Regression, 1024, 1536, nil, nil}, {"allocs/op", bench.Pass, 1, 1, nil, nil}, {"MB/s", bench.Regression, 120, 100, ratioOf(1.2), nil}, {"misses", bench.Pass, 0.0123, 0.0123, ratioOf(1), nil}}
+	slow.Metrics = []Metric{{"B/op", bench.Regression, 1024, 1536, nil, nil, ""}, {"allocs/op", bench.Pass, 1, 1, nil, nil, ""}, {"MB/s", bench.Regression, 120, 100, ratioOf(1.2), nil, ""}, {"misses", bench.Pass, 0.0123, 0.0123, ratioOf(1), nil, ""}}
 	slower.Message, slower.Accepted = "takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs", "it is safe now (abc1234)"
 	layout := in(".", "BenchmarkMoved", bench.Pass, 1.06, 10)
 	layout.Message, layout.Reordered = "only by where the linker puts functions: so it is", ratioOf(1)
@@ -269,11 +269,11 @@ func TestAcceptedOnce(t *testing.T) {
 // TestGiveUp: what is open when the time is up says so, and what time would do.
 func TestGiveUp(t *testing.T) {
 	of := func(name string, ratio, spread float64, pairs int, spent time.Duration) *function {
-		u := &unit{Metric: Metric{Unit: nanoseconds}}
+		u := &Metric{Unit: nanoseconds}
 		for i := range pairs {
 			u.pairs = append(u.pairs, bench.Pair{Base: 1000, New: 1000 * (ratio + spread*float64(1-i%2*2))})
 		}
-		f := &function{Result: Result{Benchmark: name, relative: "."}, cost: time.Second, spent: spent, units: []*unit{u}}
+		f := &function{Result: Result{Benchmark: name, relative: "."}, cost: time.Second, spent: spent, units: []*Metric{u}}
 		if pairs > 0 {
 			f.decide(bench.NewRule(10, 0.01))
 		}
@@ -296,7 +296,7 @@ func TestGiveUp(t *testing.T) {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 		want := "not measured before the time was up"
-		if e := c.functions[0].Ratio; e != nil {
+		if e := c.functions[0].units[0].Ratio; e != nil {
 			bounds := strings.ReplaceAll(" ("+interval(*e)+")", " (-)", "")
 			want = fmt.Sprintf("takes %.3f times as long as the base%s, open after %d pairs, when the time was up", e.Median, bounds, e.N)
 		}

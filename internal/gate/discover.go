@@ -170,7 +170,7 @@ func (d *discovery) newFunction(pkg gotest.Package, l leaf) *function {
 		file, line = filepath.ToSlash(rel), l.Line
 	}
 	return &function{Result: Result{Package: pkg.Path, Benchmark: l.full, relative: pkg.Rel, file: file, line: line}, group: pkg.Rel, leaf: l,
-		units: []*unit{{Metric: Metric{Unit: nanoseconds}}}}
+		units: []*Metric{{Unit: nanoseconds}}}
 }
 
 // lost adds a function that a side failed on: 0 is the base, 1 the new build.
@@ -306,7 +306,7 @@ func (f *function) addUnits(opt *Options, base, now result) {
 		if !inBase || !inNew {
 			continue
 		}
-		f.units = append(f.units, &unit{Metric: Metric{Unit: name}})
+		f.units = append(f.units, &Metric{Unit: name})
 	}
 }
 

@@ -53,7 +53,7 @@ type function struct {
 	spent  time.Duration
 	slower float64 // the limit of its time; 0 is that of the rule
 	leaf   leaf
-	units  []*unit // that of nanoseconds is the first
+	units  []*Metric // that of time is the first
 
 	flakes  int    // how often it failed
 	flake   string // the last time, when it did not fail again
@@ -155,7 +155,7 @@ func (c *comparison) giveUp(open []*function) {
 	for _, f := range open {
 		f.Verdict = bench.Inconclusive
 		f.Message = "not measured before the time was up"
-		u := f.units[slices.IndexFunc(f.units, func(u *unit) bool { return u.Verdict == bench.Open })]
+		u := f.units[slices.IndexFunc(f.units, func(u *Metric) bool { return u.Verdict == bench.Open })]
 		if n := len(u.pairs); n > 0 {
 			f.Message = fmt.Sprintf("%s, open after %d pairs, when the time was up", u.finding(), n)
 		}
@@ -370,18 +370,10 @@ func (f *function) decide(rule bench.Rule) {
 	f.conclude()
 }
 
-// conclude makes the result that of the units: the worst of their verdicts.
+// conclude makes the verdict that of the units: the worst of theirs.
 func (f *function) conclude() {
 	f.Verdict, f.Message = bench.Pass, ""
-	f.Metrics = nil
-	for i, u := range f.units {
-		if i == 0 {
-			f.Ratio, f.BaseNs, f.NewNs = u.Ratio, u.Base, u.New
-		} else {
-			m := u.Metric
-			m.pairs = u.pairs
-			f.Metrics = append(f.Metrics, m)
-		}
+	for _, u := range f.units {
 		switch worse := severity[u.Verdict] - severity[f.Verdict]; {
 		case worse > 0:
 			f.Verdict, f.Message = u.Verdict, u.message
@@ -393,20 +385,19 @@ func (f *function) conclude() {
 
 // result is what is known of the function.
 func (f *function) result() Result {
-	r := f.Result
-	r.Time, r.Calls, r.Short, r.Seconds, r.Pairs = f.units[0].Verdict, f.calls, f.short, f.spent.Seconds(), f.units[0].pairs
+	r, time := f.Result, f.units[0]
+	r.Time, r.Ratio, r.BaseNs, r.NewNs, r.Pairs = time.Verdict, time.Ratio, time.Base, time.New, time.pairs
+	r.Calls, r.Short, r.Seconds = f.calls, f.short, f.spent.Seconds()
+	for _, u := range f.units[1:] {
+		if len(u.pairs) > 0 {
+			r.Metrics = append(r.Metrics, *u)
+		}
+	}
 	return r
 }
 
 // severity orders verdicts.
 var severity = [...]int{bench.Pass: 0, bench.Open: 1, bench.Inconclusive: 2, bench.Regression: 3}
-
-// A unit is what is compared of a function: nanoseconds, or another metric.
-type unit struct {
-	Metric
-	pairs   []bench.Pair
-	message string
-}
 
 type unitKind int
 
@@ -428,7 +419,7 @@ func kindOf(unit string) unitKind {
 }
 
 // judged returns the pairs as the rule takes them, and whether they are counts.
-func (u *unit) judged() (pairs []bench.Pair, counts bool) {
+func (u *Metric) judged() (pairs []bench.Pair, counts bool) {
 	pairs = slices.Clone(u.pairs)
 	kind := kindOf(u.Unit)
 	for i, p := range pairs {
@@ -443,7 +434,7 @@ func (u *unit) judged() (pairs []bench.Pair, counts bool) {
 // wanted estimates at how many pairs an open unit will have its verdict, 0 if at no
 // number of them. Counts that vary are decided at any look, and before the first look
 // little is known.
-func (u *unit) wanted(rule bench.Rule) int {
+func (u *Metric) wanted(rule bench.Rule) int {
 	pairs, counts := u.judged()
 	if !counts && len(pairs) > 0 {
 		if n := u.rule(rule).Wanted(pairs); n > 0 || len(pairs) >= rule.Looks[0] {
@@ -459,7 +450,7 @@ func (u *unit) wanted(rule bench.Rule) int {
 }
 
 // rule returns the one of the unit.
-func (u *unit) rule(rule bench.Rule) bench.Rule {
+func (u *Metric) rule(rule bench.Rule) bench.Rule {
 	if u.Unit != nanoseconds {
 		rule.Floor = 0
 	}
@@ -467,7 +458,7 @@ func (u *unit) rule(rule bench.Rule) bench.Rule {
 }
 
 // decide sets the verdict, which stays when it is one.
-func (u *unit) decide(rule bench.Rule) {
+func (u *Metric) decide(rule bench.Rule) {
 	if u.Verdict != bench.Open {
 		return
 	}
@@ -490,7 +481,7 @@ func (u *unit) decide(rule bench.Rule) {
 }
 
 // finding says what the pairs show.
-func (u *unit) finding() string {
+func (u *Metric) finding() string {
 	e := u.Ratio
 	if e == nil {
 		return fmt.Sprintf("%s %s, base %s", quantity(u.New), u.Unit, quantity(u.Base))
@@ -614,8 +605,8 @@ func (c *comparison) anew(functions []*function, in string) comparison {
 	again.functions, again.again, again.reserve, again.late = nil, nil, 0, false
 	for _, f := range functions {
 		g := *f
-		g.Verdict, g.Message, g.Ratio, g.Metrics, g.spent = bench.Open, "", nil, nil, 0
-		g.units = []*unit{{Metric: Metric{Unit: in}}}
+		g.Verdict, g.Message, g.spent = bench.Open, "", 0
+		g.units = []*Metric{{Unit: in}}
 		again.functions = append(again.functions, &g)
 	}
 	return again
@@ -629,20 +620,21 @@ func (f *function) reordered(again *function, late bool) {
 		f.Message, f.failed = again.Message, true
 		return
 	}
-	f.Reordered = again.Ratio
+	ratio := again.units[0].Ratio
+	f.Reordered = ratio
 	if again.Verdict == bench.Open || again.failed || late && again.Verdict == bench.Inconclusive {
 		f.units[0].message += "; not measured to the end with functions in random orders"
 		f.conclude()
 		return
 	}
-	in := fmt.Sprintf("%.3f times (%s), %d pairs, with functions in random orders", again.Ratio.Median, interval(*again.Ratio), again.Ratio.N)
+	in := fmt.Sprintf("%.3f times (%s), %d pairs, with functions in random orders", ratio.Median, interval(*ratio), ratio.N)
 	switch time := f.units[0]; again.Verdict {
 	case bench.Regression:
 		time.message += "; " + in
 	case bench.Pass:
 		time.Verdict = bench.Pass
 		what := "only by where the linker puts functions"
-		if again.Ratio.Lo > 1 {
+		if ratio.Lo > 1 {
 			what = "below the limit in random orders of functions"
 		}
 		time.message = fmt.Sprintf("%s: %s; %s", what, time.message, in)

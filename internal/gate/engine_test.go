@@ -37,7 +37,7 @@ func TestUnits(t *testing.T) {
 		{"B/op", 64, 64, bench.Pass, ""},
 		{"allocs/op", 1, 0, bench.Pass, ""},
 	} {
-		u := unit{Metric: Metric{Unit: c.unit}}
+		u := Metric{Unit: c.unit}
 		for range 10 {
 			u.pairs = append(u.pairs, bench.Pair{Base: c.base, New: c.now})
 			u.decide(bench.NewRule(1, 0.01)) // first looks at 10 pairs
@@ -50,7 +50,7 @@ func TestUnits(t *testing.T) {
 
 // TestNeverDecided: a ratio that is the limit itself is inconclusive after the last look.
 func TestNeverDecided(t *testing.T) {
-	u := unit{Metric: Metric{Unit: "widgets"}}
+	u := Metric{Unit: "widgets"}
 	rule := bench.NewRule(1, 0.3)
 	rule.Slower, rule.Surely = 1.25, surely(1.25)
 	for u.Verdict == bench.Open {
@@ -91,7 +91,7 @@ func steadySide(ns float64) fakeSide { return func(int) (bencher, error) { retur
 // newSteady is a function that they measure.
 func newSteady(name string) *function {
 	return &function{Result: Result{Benchmark: name, relative: "."}, leaf: leaf{gotest.Benchmark{Name: name}, name}, calls: 1, blocks: 1, cost: 1,
-		units: []*unit{{Metric: Metric{Unit: nanoseconds}}}}
+		units: []*Metric{{Unit: nanoseconds}}}
 }
 
 // A builder is a fakeSide that builds something.

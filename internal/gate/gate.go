@@ -118,7 +118,7 @@ type Result struct {
 	failed   bool // it crashed, hung or said that it fails, which no acceptance covers
 }
 
-// A Metric is what was found in another unit than nanoseconds per call.
+// A Metric is what was found in a unit.
 type Metric struct {
 	Unit    string          `json:"unit"`
 	Verdict bench.Verdict   `json:"verdict"`
@@ -126,7 +126,8 @@ type Metric struct {
 	New     float64         `json:"new"`
 	Ratio   *bench.Estimate `json:"ratio,omitempty"` // of the worse to the better direction; none of bytes and allocations
 
-	pairs []bench.Pair
+	pairs   []bench.Pair
+	message string // what is wrong, or not known
 }
 
 // name is what lines of a report begin with.

@@ -27,7 +27,7 @@ func (g *gate) profile(ctx context.Context, sides [2]*testSide, functions []*fun
 			return
 		}
 		g.steps.phase("profiling %s", f.name())
-		calls := max(1, int(float64(profileTime)/max(f.BaseNs, f.NewNs)))
+		calls := max(1, int(float64(profileTime)/max(f.units[0].Base, f.units[0].New)))
 		var files [2]string
 		var err error
 		for i, s := range sides {

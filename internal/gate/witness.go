@@ -51,9 +51,10 @@ func (c *comparison) countInstructions(ctx context.Context) error {
 	}
 	again := c.anew(open, instructions)
 	again.deadline, again.notes = time.Now().Add(witnessTime), nil
-	for _, f := range again.functions {
-		f.calls = max(1, f.calls, int(float64(countTime)/f.BaseNs))
-		f.cost = time.Duration(40 * float64(f.calls) * f.BaseNs)
+	for i, f := range again.functions {
+		ns := open[i].units[0].Base
+		f.calls = max(1, f.calls, int(float64(countTime)/ns))
+		f.cost = time.Duration(40 * float64(f.calls) * ns)
 	}
 	again.rule.Comparisons = len(open)
 	again.rule.Looks = bench.NewRule(len(open), again.rule.Alpha).Looks
@@ -70,14 +71,15 @@ func (c *comparison) countInstructions(ctx context.Context) error {
 
 // testify takes what the count of instructions says.
 func (f *function) testify(counted *function, rule bench.Rule) {
-	if counted.Ratio == nil || counted.failed || counted.dropped {
+	ratio := counted.units[0].Ratio
+	if ratio == nil || counted.failed || counted.dropped {
 		return
 	}
 	if f.slower > 0 {
 		rule.Slower, rule.Surely = f.slower, surely(f.slower)
 	}
 	time, median := f.units[0], f.units[0].Ratio.Median
-	f.Instructions = counted.Ratio
+	f.Instructions = ratio
 	switch {
 	case counted.Verdict == bench.Regression && median > rule.Surely:
 		time.Verdict = bench.Regression
