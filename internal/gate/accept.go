@@ -110,7 +110,7 @@ func (g *gate) accept() {
 			note = fmt.Sprintf("which %d packages have: say which, such as %s ./%s %s", len(packages), trailer+":", packages[0], a.name)
 		}
 		if note != "" {
-			g.report.Notes = append(g.report.Notes, fmt.Sprintf("%s in commit %s names %s, %s", trailer, a.commit, a.name, note))
+			g.note("%s in commit %s names %s, %s", trailer, a.commit, a.name, note)
 			continue
 		}
 		for i := range g.report.Results {

@@ -466,7 +466,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 	g.report.Notes = append(g.report.Notes, remarks...)
 	for _, name := range slices.Sorted(maps.Keys(base.pkgs)) {
 		if _, ok := now.pkgs[name]; !ok {
-			g.report.Notes = append(g.report.Notes, fmt.Sprintf("package %s has no such benchmarks any more: not compared", base.pkgs[name].Path))
+			g.note("package %s has no such benchmarks any more: not compared", base.pkgs[name].Path)
 		}
 	}
 	var both []string
@@ -474,7 +474,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 		if _, ok := base.pkgs[name]; ok {
 			both = append(both, name)
 		} else {
-			g.report.Notes = append(g.report.Notes, fmt.Sprintf("package %s has no such benchmarks in the base: not compared", now.pkgs[name].Path))
+			g.note("package %s has no such benchmarks in the base: not compared", now.pkgs[name].Path)
 		}
 	}
 	g.steps.phase("building %d test binaries", 2*len(both))
@@ -482,7 +482,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 	if own := filepath.Join(base.run, "base"); err != nil && ctx.Err() == nil && base.cached && os.Mkdir(own, 0o700) == nil {
 		cached := err // it may have no room
 		if base.bin = own; buildAll(ctx, sides, both) == nil {
-			g.report.Notes = append(g.report.Notes, "The base is not cached: "+cached.Error())
+			g.note("The base is not cached: %v", cached)
 			err = nil
 		}
 	}
@@ -496,7 +496,8 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 func (g *gate) compareSides(ctx context.Context, sides [2]*testSide, packages []string) error {
 	base, now := sides[0], sides[1]
 	c := g.newComparison(base, now)
-	d := discovery{comparison: &c, opt: &g.Options, top: g.top, begin: map[string]time.Duration{}, until: time.Now().Add(g.Budget)}
+	c.deadline = time.Now().Add(g.Budget) // of finding
+	d := discovery{comparison: &c, startup: map[string]time.Duration{}}
 	for i, name := range packages {
 		if info, err := buildinfo.ReadFile(now.exe(name, 0)); i == 0 && err == nil {
 			g.report.Machine.Go = info.GoVersion
@@ -505,15 +506,13 @@ func (g *gate) compareSides(ctx context.Context, sides [2]*testSide, packages []
 			return err
 		}
 	}
-	d.fit(g.Budget, g.Alpha)
-	g.report.Notes = append(g.report.Notes, d.notes...)
+	d.fit()
 	if d.common == 0 {
 		g.nothingYet("the base has none of these benchmarks")
 		return nil
 	}
-	c.profile = func(functions []*function) { g.profile(ctx, sides, functions) }
 	c.deadline, c.reserve = time.Now().Add(g.Budget), g.Budget/4
-	return g.compare(ctx, &c)
+	return c.compare(ctx)
 }
 
 // buildAll builds the test binaries of packages for both sides, as many at the same time
@@ -547,7 +546,7 @@ func (g *gate) noBenchmark(notes []string) error {
 // nothingYet ends a run on a change that brings the first benchmarks.
 func (g *gate) nothingYet(why string) {
 	g.report.Nothing = true
-	g.report.Notes = append(g.report.Notes, "Nothing to compare yet: "+why)
+	g.note("Nothing to compare yet: %s", why)
 }
 
 // inPattern reports whether a package is one that a pattern of -skip-pkg means.

@@ -269,11 +269,12 @@ func TestAcceptedOnce(t *testing.T) {
 // TestGiveUp: what is open when the time is up says so, and what time would do.
 func TestGiveUp(t *testing.T) {
 	of := func(name string, ratio, spread float64, pairs int, spent time.Duration) *function {
-		u := &Metric{Unit: nanoseconds}
+		f := newSteady(name)
+		f.cost, f.spent = time.Second, spent
+		u := f.units[0]
 		for i := range pairs {
 			u.pairs = append(u.pairs, bench.Pair{Base: 1000, New: 1000 * (ratio + spread*float64(1-i%2*2))})
 		}
-		f := &function{Result: Result{Benchmark: name, relative: "."}, cost: time.Second, spent: spent, units: []*Metric{u}}
 		if pairs > 0 {
 			f.decide(bench.NewRule(10, 0.01))
 		}
@@ -290,9 +291,9 @@ func TestGiveUp(t *testing.T) {
 		{[]*function{of("BenchmarkEarly", 1.05, 0.02, 11, 11*time.Second)}, "With -budget 20s, BenchmarkEarly would probably be decided"},
 		{[]*function{of("BenchmarkNone", 1, 0, 0, 0)}, "With -budget 40s, BenchmarkNone would probably be decided"},
 	} {
-		k := comparison{functions: c.functions, rule: bench.NewRule(10, 0.01), begin: time.Now().Add(-10 * time.Second), deadline: time.Now().Add(12 * time.Second)}
+		k := comparison{gate: &gate{}, functions: c.functions, rule: bench.NewRule(10, 0.01), started: time.Now().Add(-10 * time.Second), deadline: time.Now().Add(12 * time.Second)}
 		k.giveUp(k.open())
-		if got := strings.Join(k.notes, "\n"); got != c.want {
+		if got := strings.Join(k.report.Notes, "\n"); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 		want := "not measured before the time was up"

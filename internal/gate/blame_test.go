@@ -176,7 +176,7 @@ func TestNoRoom(t *testing.T) {
 	for _, sides := range [][2]fakeSide{{steadySide(100), full}, {full, steadySide(100)}} {
 		k := g.newComparison(sides[0], sides[1])
 		k.functions = []*function{newSteady("BenchmarkX")}
-		if err := g.compare(t.Context(), &k); err == nil || cli.ExitStatus("", err, io.Discard) != 2 || k.functions[0].Verdict != bench.Open {
+		if err := k.compare(t.Context()); err == nil || cli.ExitStatus("", err, io.Discard) != 2 || k.functions[0].Verdict != bench.Open {
 			t.Errorf("%v, %+v", err, k.functions[0])
 		}
 	}
@@ -187,7 +187,7 @@ func TestNoRoom(t *testing.T) {
 func TestStartsNoMore(t *testing.T) {
 	g := gate{steps: quiet}
 	c := g.newComparison(steadySide(100), fakeSide(func(int) (bencher, error) { return nil, newFailure("no start") }))
-	d := discovery{comparison: &c, opt: &Options{}}
+	d := discovery{comparison: &c}
 	w := workers{sides: c.sides}
 	found, err := d.leaves(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
 	if err != nil || len(found) > 0 || len(c.functions) != 1 || c.functions[0].Verdict != bench.Regression || c.functions[0].Message != "the new build: no start" {

@@ -21,14 +21,9 @@ import (
 // a block.
 type discovery struct {
 	*comparison
-	opt   *Options
-	notes []string
-	begin map[string]time.Duration // that it takes to start both workers, by package
-
-	common  int       // functions that both sides have
-	top     string    // of the git working tree, or empty
-	until   time.Time // when finding ends
-	unfound []string  // that there was no time for
+	startup map[string]time.Duration // of both workers, by package
+	common  int                      // functions that both sides have
+	unfound []string                 // that there was no time for
 }
 
 // sideNames are what notes call the sides.
@@ -58,27 +53,27 @@ func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.B
 			return nil
 		}
 	}
-	d.begin[pkg.Rel] = time.Since(begin)
-	if pkg.Parallel && d.opt.CPU == 1 {
-		d.notes = append(d.notes, fmt.Sprintf("package %s calls RunParallel, and -cpu is 1: what its benchmarks do at the same time was not measured", pkg.Path))
+	d.startup[pkg.Rel] = time.Since(begin)
+	if pkg.Parallel && d.CPU == 1 {
+		d.note("package %s calls RunParallel, and -cpu is 1: what its benchmarks do at the same time was not measured", pkg.Path)
 	}
 	same := func(b gotest.Benchmark) func(gotest.Benchmark) bool {
 		return func(other gotest.Benchmark) bool { return b.Name == other.Name && b.External == other.External }
 	}
 	for _, b := range pkg.Benchmarks {
 		if !slices.ContainsFunc(old, same(b)) {
-			d.notes = append(d.notes, fmt.Sprintf("%s is new: not compared", inPackage(pkg, b.Name)))
+			d.note("%s is new: not compared", inPackage(pkg, b.Name))
 		}
 	}
 	for _, b := range old {
 		i := slices.IndexFunc(pkg.Benchmarks, same(b))
 		if i < 0 {
-			d.notes = append(d.notes, fmt.Sprintf("%s is only in the base: not compared", inPackage(pkg, b.Name)))
+			d.note("%s is only in the base: not compared", inPackage(pkg, b.Name))
 			continue
 		}
 		b = pkg.Benchmarks[i]
 		d.common++
-		if time.Now().After(d.until) {
+		if time.Now().After(d.deadline) {
 			d.unfound = append(d.unfound, inPackage(pkg, b.Name))
 			continue
 		}
@@ -88,7 +83,7 @@ func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.B
 			return err
 		}
 		for _, f := range found {
-			if time.Now().After(d.until) {
+			if time.Now().After(d.deadline) {
 				d.unfound = append(d.unfound, f.name())
 				continue
 			}
@@ -225,7 +220,7 @@ func list(b bencher, q worker.Request) (l listing, err error) {
 // leaves runs a benchmark function once on either side, and returns its benchmarks that
 // both have.
 func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, w *workers) (found []*function, err error) {
-	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.opt.Bench, Skip: d.opt.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
+	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.Bench, Skip: d.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
 	var has [2]listing
 	for i := range has {
 		why, err := w.run(ctx, i, func(p bencher) (err error) { has[i], err = list(p, q); return err })
@@ -272,9 +267,9 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 		for _, name := range has[i].skipped {
 			switch both := slices.Contains(has[1-i].skipped, name); {
 			case !both:
-				d.notes = append(d.notes, fmt.Sprintf("%s is skipped in the %s", inPackage(pkg, name), sideNames[i]))
+				d.note("%s is skipped in the %s", inPackage(pkg, name), sideNames[i])
 			case i == 0:
-				d.notes = append(d.notes, fmt.Sprintf("%s is skipped", inPackage(pkg, name)))
+				d.note("%s is skipped", inPackage(pkg, name))
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(has[i].results)) {
@@ -284,11 +279,11 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 			switch {
 			case d.knows(f) || both && i == 1:
 			case !both:
-				d.notes = append(d.notes, fmt.Sprintf("%s has a result in the %s only: not compared", f.name(), sideNames[i]))
+				d.note("%s has a result in the %s only: not compared", f.name(), sideNames[i])
 			case !r.timed() || !other.timed():
-				d.notes = append(d.notes, fmt.Sprintf("%s reports no %s: not compared", f.name(), nanoseconds))
+				d.note("%s reports no %s: not compared", f.name(), nanoseconds)
 			default:
-				f.addUnits(d.opt, r, other)
+				d.addUnits(f, r, other)
 				found = append(found, f)
 			}
 		}
@@ -297,9 +292,9 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 }
 
 // addUnits adds those of the metrics that both results have, and the limit.
-func (f *function) addUnits(opt *Options, base, now result) {
+func (d *discovery) addUnits(f *function, base, now result) {
 	var metrics []string
-	f.slower, metrics = opt.limits(f.Benchmark)
+	f.slower, metrics = d.limits(f.Benchmark)
 	for _, name := range metrics {
 		_, inBase := base.metrics[name]
 		_, inNew := now.metrics[name]
@@ -339,7 +334,7 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 		}
 	}
 	d.functions = append(d.functions, f)
-	for side := 0; side < 2 && d.opt.Benchtime == (Benchtime{}) && f.short == 0; side++ {
+	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0; side++ {
 		calls := f.calls
 		why, err := w.run(ctx, side, func(b bencher) error {
 			return d.grow(f, func(n int) (point, error) { return timeCalls(b, f.leaf, n) })
@@ -355,8 +350,8 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 }
 
 // fit leaves out the slowest benchmarks until the others can probably be decided within
-// the time, and says which.
-func (d *discovery) fit(within time.Duration, alpha float64) {
+// the budget, and says which.
+func (d *discovery) fit() {
 	var slow []string
 	enough := time.Duration(0) // for all of them
 	for {
@@ -368,11 +363,11 @@ func (d *discovery) fit(within time.Duration, alpha float64) {
 			round += f.cost
 			if !groups[f.group] {
 				groups[f.group] = true
-				round += d.begin[packageOf(f.group)]
+				round += d.startup[packageOf(f.group)]
 			}
 		}
-		total := round * time.Duration(bench.NewRule(units, alpha).Looks[1]) // most are decided by then
-		if len(rest) == 0 || total <= within {
+		total := round * time.Duration(bench.NewRule(units, d.Alpha).Looks[1]) // most are decided by then
+		if len(rest) == 0 || total <= d.Budget {
 			break
 		}
 		enough = max(enough, total)
@@ -381,9 +376,9 @@ func (d *discovery) fit(within time.Duration, alpha float64) {
 		d.functions = slices.DeleteFunc(d.functions, func(f *function) bool { return f == slowest })
 	}
 	if len(d.unfound) > 0 {
-		d.notes = append(d.notes, fmt.Sprintf("Left out, as it took longer than -budget %v to find benchmarks: %s", within, cli.FirstOf(d.unfound)))
+		d.note("Left out, as it took longer than -budget %v to find benchmarks: %s", d.Budget, cli.FirstOf(d.unfound))
 	}
 	if len(slow) > 0 {
-		d.notes = append(d.notes, fmt.Sprintf("Left out, as they take too long for -budget %v (%s would do for all): %s", within, budget(enough), strings.Join(slow, ", ")))
+		d.note("Left out, as they take too long for -budget %v (%s would do for all): %s", d.Budget, budget(enough), strings.Join(slow, ", "))
 	}
 }

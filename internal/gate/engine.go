@@ -23,6 +23,8 @@ type side interface {
 	build(ctx context.Context, group string, order int) error
 	// start starts a fresh worker for the functions of a group, of the build of that order.
 	start(ctx context.Context, group string, order int) (bencher, error)
+	// profile takes a CPU profile of so many calls of a function, in a file.
+	profile(ctx context.Context, f *function, calls int) (file string, err error)
 }
 
 // A bencher is a worker of a side: a process that runs benchmarks on request.
@@ -51,7 +53,7 @@ type function struct {
 	short  int           // calls in a shorter block that is subtracted, 0 for none: see sizing
 	cost   time.Duration // of a pair, as expected
 	spent  time.Duration
-	slower float64 // the limit of its time; 0 is that of the rule
+	slower float64 // the limit of its time
 	leaf   leaf
 	units  []*Metric // that of time is the first
 
@@ -65,19 +67,17 @@ const nanoseconds = "ns/op"
 
 // A comparison runs workers of two builds against each other.
 type comparison struct {
+	*gate
 	sides     [2]side // the base, and the new build
 	functions []*function
 	rule      bench.Rule
-	begin     time.Time
+	started   time.Time
 	deadline  time.Time      // no round begins that would end after it; zero is never
 	reserve   time.Duration  // before the deadline, for measureReordered
 	rounds    map[string]int // of pairs, by group
-	notes     []string
-	again     []float64 // see bench.TakePair
+	again     []float64      // see bench.TakePair
 	rand      *rand.Rand
-	steps     *steps
-	profile   func([]*function) // of what is slower; nil is none
-	late      bool              // time was up before all had a verdict
+	late      bool // time was up before all had a verdict
 }
 
 // open returns the functions that have no verdict.
@@ -160,18 +160,17 @@ func (c *comparison) giveUp(open []*function) {
 			f.Message = fmt.Sprintf("%s, open after %d pairs, when the time was up", u.finding(), n)
 		}
 	}
-	c.notes = append(c.notes, c.advice(open)...)
+	c.advise(open)
 }
 
-// advice says what budget would decide open functions, without which of them this one
+// advise notes what budget would decide open functions, without which of them this one
 // would do, and which none would.
-func (c *comparison) advice(open []*function) (lines []string) {
+func (c *comparison) advise(open []*function) {
 	needs := map[*function]time.Duration{} // 0 if no time would do
 	var soon, never []string
-	elapsed := time.Since(c.begin)
-	all := elapsed
+	all := time.Since(c.started)
 	for _, f := range open {
-		if n := f.wanted(c.rule); n > 0 {
+		if n := f.wanted(c.ruleOf(f)); n > 0 {
 			needs[f] = f.pairCost() * time.Duration(max(1, n-len(f.units[0].pairs)))
 			soon = append(soon, f.name())
 			all += needs[f]
@@ -180,23 +179,22 @@ func (c *comparison) advice(open []*function) (lines []string) {
 		}
 	}
 	if len(soon) > 0 {
-		lines = append(lines, fmt.Sprintf("With -budget %s, %s would probably be decided", budget(all), cli.FirstOf(soon)))
+		c.note("With -budget %s, %s would probably be decided", budget(all), cli.FirstOf(soon))
 		dear := slices.DeleteFunc(slices.Clone(open), func(f *function) bool { return needs[f] == 0 })
 		slices.SortStableFunc(dear, func(a, b *function) int { return cmp.Compare(needs[b]+b.spent, needs[a]+a.spent) })
 		var without []string
-		for all > c.deadline.Sub(c.begin) && len(without) < len(dear)-1 {
+		for all > c.deadline.Sub(c.started) && len(without) < len(dear)-1 {
 			f := dear[len(without)]
 			all -= needs[f] + f.spent
 			without = append(without, f.name())
 		}
-		if len(without) > 0 && all <= c.deadline.Sub(c.begin) {
-			lines = append(lines, fmt.Sprintf("The present budget would probably do without %s", strings.Join(without, ", ")))
+		if len(without) > 0 && all <= c.deadline.Sub(c.started) {
+			c.note("The present budget would probably do without %s", strings.Join(without, ", "))
 		}
 	}
 	if len(never) > 0 {
-		lines = append(lines, fmt.Sprintf("More time would hardly decide %s: too near to the limit, or too noisy", cli.FirstOf(never)))
+		c.note("More time would hardly decide %s: too near to the limit, or too noisy", cli.FirstOf(never))
 	}
-	return lines
 }
 
 // budget prints a time with a third in reserve, as a value of -budget: regressions are
@@ -332,7 +330,7 @@ func (c *comparison) pair(f *function, workers [2]bencher) (failed [2]*failure, 
 	for _, u := range f.units {
 		u.pairs = append(u.pairs, bench.Pair{Base: best[0][u.Unit], New: best[1][u.Unit]})
 	}
-	f.decide(c.rule)
+	f.decide(c.ruleOf(f))
 	return failed, nil
 }
 
@@ -359,11 +357,15 @@ func closeAll(workers [2]bencher) {
 	}
 }
 
+// ruleOf is the rule for a function.
+func (c *comparison) ruleOf(f *function) bench.Rule {
+	rule := c.rule
+	rule.Slower, rule.Surely = f.slower, surely(f.slower)
+	return rule
+}
+
 // decide sets the result from the pairs so far.
 func (f *function) decide(rule bench.Rule) {
-	if f.slower > 0 {
-		rule.Slower, rule.Surely = f.slower, surely(f.slower)
-	}
 	for _, u := range f.units {
 		u.decide(rule)
 	}
@@ -510,20 +512,19 @@ func medians(pairs []bench.Pair) (base, now float64) {
 
 // newComparison returns a comparison of two sides.
 func (g *gate) newComparison(base, now side) comparison {
-	return comparison{sides: [2]side{base, now}, rand: rand.New(rand.NewPCG(rand.Uint64(), 0)), steps: g.steps}
+	return comparison{gate: g, sides: [2]side{base, now}, rand: rand.New(rand.NewPCG(rand.Uint64(), 0))}
 }
 
 // compare decides about each function, and adds the results to the report. With an
 // error, they are those that there are by then.
-func (g *gate) compare(ctx context.Context, c *comparison) error {
-	defer g.report.take(c)
+func (c *comparison) compare(ctx context.Context) error {
+	defer c.take()
 	units := 0
 	for _, f := range c.functions {
 		units += len(f.units)
 	}
-	c.begin = time.Now()
-	c.rule = bench.NewRule(units, g.Alpha)
-	c.rule.Slower, c.rule.Surely = g.Slower, surely(g.Slower)
+	c.started = time.Now()
+	c.rule = bench.NewRule(units, c.Alpha)
 	if err := c.measure(ctx, 0); err != nil {
 		return err
 	}
@@ -533,27 +534,24 @@ func (g *gate) compare(ctx context.Context, c *comparison) error {
 	if err := c.countInstructions(ctx); err != nil {
 		return err
 	}
-	if c.profile != nil {
-		c.profile(c.suspects())
-	}
+	c.profile(ctx)
 	return nil
 }
 
-// take adds what the comparison found.
-func (r *report) take(c *comparison) {
+// take adds what was found to the report.
+func (c *comparison) take() {
 	for _, f := range c.functions {
 		if f.dropped {
 			continue
 		}
 		if f.flake != "" && !f.failed {
-			c.notes = append(c.notes, fmt.Sprintf("%s failed %d times in %d pairs, and not when it was tried again: the %s", f.name(), f.flakes, len(f.units[0].pairs), f.flake))
+			c.note("%s failed %d times in %d pairs, and not when it was tried again: the %s", f.name(), f.flakes, len(f.units[0].pairs), f.flake)
 		}
-		r.Results = append(r.Results, f.result())
+		c.report.Results = append(c.report.Results, f.result())
 	}
-	r.Notes = append(r.Notes, c.notes...)
 	if len(c.again) > 0 {
 		null := bench.Samples{c.again}.Median(0)
-		r.Null = &null
+		c.report.Null = &null
 	}
 }
 
@@ -588,13 +586,10 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 		return ctx.Err()
 	}
 	again := c.anew(suspects, nanoseconds)
-	again.rule = bench.NewRule(len(suspects), c.rule.Alpha)
-	again.rule.Slower, again.rule.Surely = c.rule.Slower, c.rule.Surely
 	err := again.measure(ctx, randomOrders)
 	for i, f := range suspects {
 		f.reordered(again.functions[i], again.late)
 	}
-	c.notes = again.notes
 	return err
 }
 
@@ -603,6 +598,7 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 func (c *comparison) anew(functions []*function, in string) comparison {
 	again := *c
 	again.functions, again.again, again.reserve, again.late = nil, nil, 0, false
+	again.rule = bench.NewRule(len(functions), c.Alpha)
 	for _, f := range functions {
 		g := *f
 		g.Verdict, g.Message, g.spent = bench.Open, "", 0

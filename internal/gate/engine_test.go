@@ -85,12 +85,16 @@ func (s fakeSide) start(ctx context.Context, _ string, order int) (bencher, erro
 
 func (s fakeSide) build(context.Context, string, int) error { return nil }
 
+func (s fakeSide) profile(context.Context, *function, int) (string, error) {
+	return "", errors.New("it takes none")
+}
+
 // steadySide is a side of steady workers.
 func steadySide(ns float64) fakeSide { return func(int) (bencher, error) { return steady(ns), nil } }
 
 // newSteady is a function that they measure.
 func newSteady(name string) *function {
-	return &function{Result: Result{Benchmark: name, relative: "."}, leaf: leaf{gotest.Benchmark{Name: name}, name}, calls: 1, blocks: 1, cost: 1,
+	return &function{Result: Result{Benchmark: name, relative: "."}, leaf: leaf{gotest.Benchmark{Name: name}, name}, calls: 1, blocks: 1, cost: 1, slower: 1.05,
 		units: []*Metric{{Unit: nanoseconds}}}
 }
 
@@ -138,7 +142,7 @@ func TestReordered(t *testing.T) {
 		g := gate{Options: Options{Alpha: 0.01, Slower: 1.05}, steps: quiet}
 		k = g.newComparison(of(100, 100), of(c.linked, c.random))
 		k.functions = []*function{f}
-		err := g.compare(t.Context(), &k)
+		err := k.compare(t.Context())
 		if err != nil || f.Verdict != c.verdict || f.Message != c.message || c.late != strings.Contains(strings.Join(g.report.Notes, "\n"), "With -budget ") {
 			t.Errorf("%v, then %v: %v, %v, %q, notes %q, want %v, %q", c.linked, c.random, err, f.Verdict, f.Message, g.report.Notes, c.verdict, c.message)
 		}

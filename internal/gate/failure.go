@@ -139,7 +139,7 @@ func (c *comparison) blamed(f *function, b blame, side int, why *failure) {
 		f.Verdict, f.Message, f.failed = bench.Inconclusive, "the "+what+", each time, and the base does not: the machine may be short of something", true
 	case b == notCompared:
 		f.dropped = true
-		c.notes = append(c.notes, fmt.Sprintf("%s fails in the base: not compared: %s", f.name(), why.what))
+		c.note("%s fails in the base: not compared: %s", f.name(), why.what)
 	case f.flakes >= mostFlakes:
 		f.Verdict, f.Message, f.failed = bench.Inconclusive, fmt.Sprintf("it fails now and then: the %s", what), true
 	default:

@@ -92,6 +92,11 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	return g.finish(ctx, err, files)
 }
 
+// note adds a line about the run as a whole to the report.
+func (g *gate) note(format string, args ...any) {
+	g.report.Notes = append(g.report.Notes, fmt.Sprintf(format, args...))
+}
+
 // A Result is the verdict on a benchmark.
 type Result struct {
 	Package      string          `json:"package"`   // import path

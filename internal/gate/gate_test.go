@@ -72,7 +72,7 @@ func TestGateInterrupted(t *testing.T) {
 	}
 	c := g.newComparison(fakeSide(base), steadySide(100))
 	c.functions = []*function{newSteady("BenchmarkX"), newSteady("BenchmarkY")}
-	err := g.compare(ctx, &c)
+	err := c.compare(ctx)
 	var out bytes.Buffer
 	if err := g.finish(ctx, err, &outputs{stdout: &out}); err != cli.ErrInterrupted || !strings.Contains(out.String(), "1.000") || !strings.Contains(out.String(), "INTERRUPTED, the results are partial against : 2 open") || g.report.Verdict != bench.Open {
 		t.Errorf("%v in\n%s", err, out.String())

@@ -21,38 +21,39 @@ const (
 // profile finds in which functions the benchmarks, which fail by their time, have become
 // slower: it takes a CPU profile of as many calls of either side. That is help, and no part
 // of the verdict, so that an error is only a note.
-func (g *gate) profile(ctx context.Context, sides [2]*testSide, functions []*function) {
-	for _, f := range functions[:min(profiled, len(functions))] {
+func (c *comparison) profile(ctx context.Context) {
+	suspects := c.suspects()
+	for _, f := range suspects[:min(profiled, len(suspects))] {
 		if ctx.Err() != nil {
 			return
 		}
-		g.steps.phase("profiling %s", f.name())
+		c.steps.phase("profiling %s", f.name())
 		calls := max(1, int(float64(profileTime)/max(f.units[0].Base, f.units[0].New)))
 		var files [2]string
 		var err error
-		for i, s := range sides {
+		for i, s := range c.sides {
 			if err == nil {
 				files[i], err = s.profile(ctx, f, calls)
 			}
 		}
 		var gained []string
 		if err == nil {
-			gained, err = gains(ctx, sides[1].run, files)
+			gained, err = gains(ctx, files)
 		}
 		switch {
 		case err != nil:
-			g.report.Notes = append(g.report.Notes, fmt.Sprintf("%s has no profile: %v", f.name(), err))
+			c.note("%s has no profile: %v", f.name(), err)
 			continue
 		case len(gained) > 0:
 			f.Profile = strings.Join(gained, ", ")
 		}
-		if g.Profiles == "" {
+		if c.Profiles == "" {
 			continue
 		}
 		name := regexp.MustCompile(`[^\w.-]+`).ReplaceAllString(f.name(), "_")
 		for i, side := range [...]string{"base", "new"} {
-			if err := copyFile(filepath.Join(g.Profiles, name+"."+side+".pprof"), files[i]); err != nil {
-				g.report.Notes = append(g.report.Notes, err.Error())
+			if err := copyFile(filepath.Join(c.Profiles, name+"."+side+".pprof"), files[i]); err != nil {
+				c.note("%v", err)
 			}
 		}
 	}
@@ -75,7 +76,8 @@ func (s *testSide) profile(ctx context.Context, f *function, calls int) (file st
 
 // gains returns the functions that take more time in the second profile, the most first, with
 // their share of all of the first.
-func gains(ctx context.Context, dir string, files [2]string) ([]string, error) {
+func gains(ctx context.Context, files [2]string) ([]string, error) {
+	dir := filepath.Dir(files[1])
 	env := append(execx.Environ(), "PPROF_TMPDIR="+dir)
 	text, err := execx.Run(ctx, dir, env, "go", "tool", "pprof", "-top", "-flat", "-nodecount=1000000", "-unit=ms", "-hide=^runtime.asyncPreempt", "-diff_base="+files[0], files[1])
 	if err != nil {

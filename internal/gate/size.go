@@ -91,12 +91,12 @@ func timeCalls(b bencher, l leaf, calls int) (least point, err error) {
 // turns subtract a shorter block.
 func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 	block, limit := float64(blockTime), float64(blockLimit)
-	if t := d.opt.Benchtime.Time; t > 0 {
+	if t := d.Benchtime.Time; t > 0 {
 		block, limit = float64(t), max(limit, float64(t))
 	}
 	var last, p point
 	var each, fixed float64
-	for f.calls = d.opt.Benchtime.Calls; f.calls == 0; last = p {
+	for f.calls = d.Benchtime.Calls; f.calls == 0; last = p {
 		next := 8 * last.calls
 		switch {
 		case last.calls < 2: // a single call has no run before it, as others have
@@ -118,7 +118,7 @@ func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 		all := max((p.took-last.took)/n, each)
 		fixed = max(0, p.ns-float64(p.calls)*each)
 		want := block
-		if d.opt.Benchtime.Time == 0 {
+		if d.Benchtime.Time == 0 {
 			want = max(block, fixed/fixedShare)
 		}
 		switch {
@@ -136,7 +136,7 @@ func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 		return err
 	}
 	took := p.took
-	if d.opt.Benchtime == (Benchtime{}) {
+	if d.Benchtime == (Benchtime{}) {
 		if p, err = d.lengthen(f, p, at); err != nil {
 			return err
 		}
@@ -242,8 +242,8 @@ func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 		f.plan(long.took)
 	}
 	if f.calls != first.calls {
-		d.notes = append(d.notes, fmt.Sprintf("%s takes %s at %d calls and %s at %d: compared at %d, and -benchtime sets another length",
-			f.name(), duration(first.perCall()), first.calls, duration(perCall(block)), block.calls, block.calls))
+		d.note("%s takes %s at %d calls and %s at %d: compared at %d, and -benchtime sets another length",
+			f.name(), duration(first.perCall()), first.calls, duration(perCall(block)), block.calls, block.calls)
 	}
 	return err
 }

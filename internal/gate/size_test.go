@@ -45,13 +45,13 @@ func TestSize(t *testing.T) {
 			return p, nil
 		}
 		f := newSteady("BenchmarkX")
-		d := discovery{opt: &Options{}, comparison: &comparison{}}
+		d := discovery{comparison: &comparison{gate: &gate{}}}
 		must.Do(d.size(f, at))
 		if f.short == 0 {
 			must.Do(d.grow(f, at))
 		}
-		if f.calls < c.least || f.calls > c.most || (f.short > 0) != c.short || c.grows != (len(d.notes) > 0) || longest > max(3000*ms, 4*c.each(1)) {
-			t.Errorf("%s: %d calls, %d of a short block, the longest of %.0f ms, notes %q", c.what, f.calls, f.short, longest/ms, d.notes)
+		if f.calls < c.least || f.calls > c.most || (f.short > 0) != c.short || c.grows != (len(d.report.Notes) > 0) || longest > max(3000*ms, 4*c.each(1)) {
+			t.Errorf("%s: %d calls, %d of a short block, the longest of %.0f ms, notes %q", c.what, f.calls, f.short, longest/ms, d.report.Notes)
 		}
 		if !c.short && c.timed > 0.07*c.each(f.calls)*float64(f.calls) && c.each(1) > 0 {
 			t.Errorf("%s: at %d calls a fixed cost is %.2f of a block", c.what, f.calls, c.timed/c.each(f.calls)/float64(f.calls))
@@ -69,7 +69,7 @@ func TestSize(t *testing.T) {
 		t.Errorf("%d calls after a cold one, %v", f.calls, err)
 	}
 	f = newSteady("BenchmarkX")
-	d := discovery{opt: &Options{Benchtime: Benchtime{Calls: 777}}, comparison: &comparison{}}
+	d := discovery{comparison: &comparison{gate: &gate{Options: Options{Benchtime: Benchtime{Calls: 777}}}}}
 	must.Do(d.size(f, func(calls int) (point, error) { return point{calls, 1, 1, 1}, nil }))
 	if f.calls != 777 || f.short != 0 {
 		t.Errorf("%+v", f)

@@ -49,22 +49,21 @@ func (c *comparison) countInstructions(ctx context.Context) error {
 	if len(open) == 0 {
 		return nil
 	}
-	again := c.anew(open, instructions)
-	again.deadline, again.notes = time.Now().Add(witnessTime), nil
+	again, notes := c.anew(open, instructions), c.report.Notes
+	again.deadline = time.Now().Add(witnessTime)
 	for i, f := range again.functions {
 		ns := open[i].units[0].Base
 		f.calls = max(1, f.calls, int(float64(countTime)/ns))
 		f.cost = time.Duration(40 * float64(f.calls) * ns)
 	}
-	again.rule.Comparisons = len(open)
-	again.rule.Looks = bench.NewRule(len(open), again.rule.Alpha).Looks
 	err := again.measure(ctx, 0)
+	c.report.Notes = notes // and not those on the time for the counts
 	if errors.Is(err, errNotCounted) {
-		c.notes = append(c.notes, "This machine does not let the gate count instructions (perf_event_open), which might decide what is open")
+		c.note("This machine does not let the gate count instructions (perf_event_open), which might decide what is open")
 		return nil
 	}
 	for i, f := range open {
-		f.testify(again.functions[i], c.rule)
+		f.testify(again.functions[i], c.ruleOf(f))
 	}
 	return err
 }
@@ -74,9 +73,6 @@ func (f *function) testify(counted *function, rule bench.Rule) {
 	ratio := counted.units[0].Ratio
 	if ratio == nil || counted.failed || counted.dropped {
 		return
-	}
-	if f.slower > 0 {
-		rule.Slower, rule.Surely = f.slower, surely(f.slower)
 	}
 	time, median := f.units[0], f.units[0].Ratio.Median
 	f.Instructions = ratio

@@ -52,7 +52,7 @@ func TestCountInstructions(t *testing.T) {
 		f, worse := newSteady("BenchmarkX"), newSteady("BenchmarkY") // which fails by another unit
 		worse.Verdict, worse.units[0].pairs = bench.Regression, []bench.Pair{{Base: 1, New: 1}}
 		k.functions = []*function{f, worse}
-		must.Do(g.compare(t.Context(), &k))
+		must.Do(k.compare(t.Context()))
 		if f.Verdict != c.verdict || !strings.Contains(f.Message, c.message) {
 			t.Errorf("%+v: %v, %q", c, f.Verdict, f.Message)
 		}
