@@ -325,9 +325,6 @@ func bestOf(b bencher, f *function, calls int) (turn, error) {
 	return t, nil
 }
 
-// errNoResult is the failure of a benchmark that neither fails nor has a result.
-var errNoResult = newFailure("it gives no result when it runs alone, as where its name changes")
-
 // runLeaf runs blocks of calls of one benchmark, and returns as many results. A *failure
 // tells how the benchmark failed.
 func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, outcome, error) {
@@ -340,7 +337,7 @@ func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, outcome, error) {
 	}
 	results := slices.DeleteFunc(o.results, func(r result) bool { return r.name != l.full })
 	if len(results) == 0 {
-		return nil, o, errNoResult
+		return nil, o, newFailure("it gives no result when it runs alone, as where its name changes")
 	}
 	if len(results) != blocks {
 		return nil, o, newFailure(fmt.Sprintf("%s: %d results, want %d", l.full, len(results), blocks))

@@ -188,7 +188,7 @@ func TestStartsNoMore(t *testing.T) {
 	g := gate{steps: quiet}
 	c := g.newComparison(steadySide(100), fakeSide(func(int) (bencher, error) { return nil, newFailure("no start") }))
 	d := discovery{comparison: &c}
-	w := workers{sides: c.sides}
+	w := workers{c: &c}
 	found, err := d.leaves(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
 	if err != nil || len(found) > 0 || len(c.functions) != 1 || c.functions[0].Verdict != bench.Regression || c.functions[0].Message != "the new build: no start" {
 		t.Errorf("%v, %v, %+v", found, err, c.functions)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -32,26 +31,12 @@ var sideNames = [...]string{"base", "new build"}
 // find looks through a package.
 func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.Benchmark) error {
 	begin := time.Now()
-	w := workers{sides: d.sides, group: pkg.Rel}
+	w := workers{c: d.comparison, group: pkg.Rel}
 	defer w.close()
-	for flakes := 0; ; flakes++ {
-		side, why, err := w.start(ctx)
-		if err != nil {
-			return err
-		}
-		if why == nil {
-			break
-		}
-		first := [2]failures{}
-		first[side] = failures{"": why}
-		blames, err := d.settle(ctx, pkg.Rel, [2]int{}, first, nil)
-		if err != nil {
-			return err
-		}
-		if b := blames[""]; b != noBlame || flakes >= mostFlakes { // TestMain fails, or an init function
-			d.lost(d.newFunction(pkg, leaf{full: "all benchmarks"}), b, side, why)
-			return nil
-		}
+	all := d.newFunction(pkg, leaf{full: "all benchmarks"}) // where TestMain fails, or an init function
+	start := func() error { return w.start(ctx) }
+	if lost, err := d.insist(ctx, &w, all, start, func(bencher) error { return nil }); lost || err != nil {
+		return err
 	}
 	d.startup[pkg.Rel] = time.Since(begin)
 	if pkg.Parallel && d.CPU == 1 {
@@ -95,66 +80,6 @@ func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.B
 	return nil
 }
 
-// workers are a process of either side, which are replaced when one has failed.
-type workers struct {
-	sides [2]side
-	group string
-	procs [2]bencher
-}
-
-// start starts those that do not run. Instead, one may fail.
-func (w *workers) start(ctx context.Context) (side int, why *failure, err error) {
-	for i, s := range w.sides {
-		if w.procs[i] != nil {
-			continue
-		}
-		p, err := s.start(ctx, w.group, 0)
-		if ctx.Err() != nil {
-			return 0, nil, ctx.Err()
-		}
-		if errors.As(err, &why) {
-			return i, why, nil
-		}
-		if err != nil {
-			return 0, nil, err
-		}
-		w.procs[i] = p
-	}
-	return 0, nil, nil
-}
-
-// run asks the process of a side. One that fails is ended.
-func (w *workers) run(ctx context.Context, side int, do func(bencher) error) (why *failure, err error) {
-	for tries := 0; w.procs[side] == nil; tries++ {
-		if _, why, err := w.start(ctx); err != nil || why != nil && tries >= mostFlakes {
-			return why, err
-		}
-	}
-	err = do(w.procs[side])
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if errors.As(err, &why) {
-		w.end(side)
-		return why, nil
-	}
-	return nil, err
-}
-
-// end ends the process of a side, if one runs.
-func (w *workers) end(side int) {
-	if p := w.procs[side]; p != nil {
-		p.close()
-		w.procs[side] = nil
-	}
-}
-
-func (w *workers) close() {
-	for side := range w.procs {
-		w.end(side)
-	}
-}
-
 func inPackage(pkg gotest.Package, name string) string {
 	return Result{Benchmark: name, relative: pkg.Rel}.name()
 }
@@ -168,12 +93,27 @@ func (d *discovery) newFunction(pkg gotest.Package, l leaf) *function {
 		units: []*Metric{{Unit: nanoseconds}}}
 }
 
-// lost adds a function that a side failed on: 0 is the base, 1 the new build.
-func (d *discovery) lost(f *function, b blame, side int, why *failure) {
+// insist does something for a function, again after a failure by chance. If it fails on and
+// on, the function is lost. run does the same in another process.
+func (d *discovery) insist(ctx context.Context, w *workers, f *function, do func() error, run func(bencher) error) (lost bool, err error) {
+	for flakes := 0; ; flakes++ {
+		why, b, err := w.judge(ctx, do(), run)
+		if why == nil || err != nil {
+			return false, err
+		}
+		if b != noBlame || flakes >= mostFlakes {
+			d.lost(f, b, why)
+			return true, nil
+		}
+	}
+}
+
+// lost adds a function that failed.
+func (d *discovery) lost(f *function, b blame, why *failure) {
 	if b == noBlame {
 		f.flakes = mostFlakes
 	}
-	d.blamed(f, b, side, why)
+	d.blamed(f, b, why)
 	d.functions = append(d.functions, f)
 }
 
@@ -192,19 +132,16 @@ type listing struct {
 // list runs a benchmark function once.
 func list(b bencher, q worker.Request) (l listing, err error) {
 	o, err := b.run(q)
-	if err != nil {
-		l.failed, err = failuresOf(q.Benchmark, err)
-		return l, err
-	}
-	if len(o.failed) > 0 { // a verbose run says elsewhere why
+	if err == nil && len(o.failed) > 0 { // a verbose run says elsewhere why
 		q.Verbose = false
-		again, err := b.run(q)
+		var again outcome
+		again, err = b.run(q)
 		for name := range o.failed {
 			o.failed[name] = cmp.Or(o.failed[name], again.failed[name])
 		}
-		if _, err := failuresOf("", err); err != nil {
-			return l, err
-		}
+	}
+	if err != nil {
+		return l, err
 	}
 	l = listing{map[string]result{}, o.skipped, failures{}}
 	for _, r := range o.results {
@@ -222,46 +159,41 @@ func list(b bencher, q worker.Request) (l listing, err error) {
 func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, w *workers) (found []*function, err error) {
 	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.Bench, Skip: d.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
 	var has [2]listing
-	for i := range has {
-		why, err := w.run(ctx, i, func(p bencher) (err error) { has[i], err = list(p, q); return err })
-		if err != nil {
-			return nil, err
-		}
-		if why != nil {
-			has[i].failed = failures{b.Name: why}
-		}
-		if len(has[i].failed) > 0 { // the process may have died of it
-			w.end(i)
-		}
-	}
-	for i := range has {
-		for name, r := range has[i].results { // as by Goexit on this side only
-			if other, ok := has[1-i].results[name]; ok && !r.timed() && other.timed() {
-				has[i].failed[name] = newFailure(fmt.Sprintf("%s reports no %s", name, nanoseconds))
+	for flakes := 0; ; flakes++ {
+		var first [2]failures
+		for i := range has {
+			err := w.run(ctx, i, func(p bencher) (err error) { has[i], err = list(p, q); return err })
+			if why, ok := errors.AsType[*failure](err); ok {
+				has[i] = listing{failed: failures{b.Name: why}}
+			} else if err != nil {
+				return nil, err
+			}
+			if first[i] = has[i].failed; len(first[i]) > 0 { // it may have left something in the process
+				w.end(i)
 			}
 		}
-	}
-	first := [2]failures{has[0].failed, has[1].failed}
-	if len(first[0])+len(first[1]) > 0 {
-		blames, err := d.settle(ctx, pkg.Rel, [2]int{}, first, func(b bencher) (failures, error) {
-			l, err := list(b, q)
-			for name, r := range l.results {
-				if !r.timed() {
-					l.failed[name] = newFailure(fmt.Sprintf("%s reports no %s", name, nanoseconds))
-				}
-			}
+		if len(first[0])+len(first[1]) == 0 {
+			break
+		}
+		blames, err := w.settle(ctx, first, func(p bencher) (failures, error) {
+			l, err := list(p, q)
 			return l.failed, err
 		})
 		if err != nil {
 			return nil, err
 		}
+		if len(blames) == 0 && flakes < mostFlakes {
+			continue
+		}
 		for i := range first {
 			for _, name := range slices.Sorted(maps.Keys(first[i])) {
 				if f := d.newFunction(pkg, leaf{b, name}); !d.knows(f) {
-					d.lost(f, blames[name], i, first[i][name])
+					first[i][name].side = i
+					d.lost(f, blames[name], first[i][name])
 				}
 			}
 		}
+		break
 	}
 	for i := range has {
 		for _, name := range has[i].skipped {
@@ -307,40 +239,30 @@ func (d *discovery) addUnits(f *function, base, now result) {
 
 // calibrate finds how many calls make a block, on the base, and adds the function.
 func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) error {
-	for flakes := 0; ; flakes++ {
-		calls := 1
-		why, err := w.run(ctx, 0, func(b bencher) error {
-			return d.size(f, func(n int) (p point, err error) {
+	calls := 1
+	size := func() error {
+		return w.run(ctx, 0, func(b bencher) error {
+			return d.size(f, func(n int) (point, error) {
 				calls = n
 				return timeCalls(b, f.leaf, n)
 			})
 		})
-		if err != nil {
-			return err
-		}
-		if why == nil {
-			break
-		}
-		blames, err := d.settle(ctx, f.group, [2]int{}, [2]failures{{"": why}, nil}, func(b bencher) (failures, error) {
-			_, _, err := runLeaf(b, f.leaf, calls, 1)
-			return failuresOf("", err)
-		})
-		if err != nil {
-			return err
-		}
-		if b := blames[""]; b != noBlame || flakes >= mostFlakes {
-			d.lost(f, b, 0, why)
-			return nil
-		}
+	}
+	lost, err := d.insist(ctx, w, f, size, func(b bencher) error {
+		_, _, err := runLeaf(b, f.leaf, calls, 1)
+		return err
+	})
+	if lost || err != nil {
+		return err
 	}
 	d.functions = append(d.functions, f)
 	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0; side++ {
 		calls := f.calls
-		why, err := w.run(ctx, side, func(b bencher) error {
+		err := w.run(ctx, side, func(b bencher) error {
 			return d.grow(f, func(n int) (point, error) { return timeCalls(b, f.leaf, n) })
 		})
-		if why != nil { // if it is not by chance, it fails again when it is compared
-			f.flakes, f.flake = 1, sideNames[side]+": "+why.what
+		if why, ok := errors.AsType[*failure](err); ok { // if it is not by chance, it fails again when it is compared
+			f.flakes, f.flake, err = 1, why.where(), nil
 		}
 		if err != nil || f.calls != calls {
 			return err

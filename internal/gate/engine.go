@@ -261,99 +261,112 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 		}
 	}
 	c.rounds[group]++
+	w := workers{c: c, group: group, order: order}
+	defer w.close()
 	begin := time.Now()
-	workers, failed, err := c.start(ctx, group, order)
-	if err != nil {
-		return err
-	}
+	err := w.start(ctx)
 	started := time.Since(begin) / time.Duration(len(functions))
-	defer func() { closeAll(workers) }()
 	for _, f := range functions {
 		if len(f.units[0].pairs) > 0 && c.left() < 0 {
 			return nil
 		}
 		begin := time.Now()
-		if failed[0] == nil && failed[1] == nil {
-			if failed, err = c.pair(f, workers); err != nil && ctx.Err() == nil {
-				return err
-			}
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err == nil {
+			err = c.pair(ctx, f, &w)
 		}
 		f.spent += started + time.Since(begin)
-		for i, why := range failed {
-			if why == nil {
-				continue
-			}
-			first := [2]failures{}
-			first[i] = failures{"": why}
-			blames, err := c.settle(ctx, group, order, first, func(b bencher) (failures, error) {
-				_, err := takeTurn(b, f)
-				return failuresOf("", err)
-			})
-			if err != nil {
-				return err
-			}
-			c.blamed(f, blames[""], i, why)
-			closeAll(workers)
-			if workers, failed, err = c.start(ctx, group, order); err != nil {
-				return err
-			}
-			break
+		why, blame, other := w.judge(ctx, err, func(b bencher) error {
+			_, err := takeTurn(b, f)
+			return err
+		})
+		if other != nil {
+			return other
+		}
+		if why != nil {
+			c.blamed(f, blame, why)
+			w.close() // others begin in fresh processes
+			err = nil
 		}
 	}
 	return nil
 }
 
-// pair takes a pair of the function. Instead, a side may have failed.
-func (c *comparison) pair(f *function, workers [2]bencher) (failed [2]*failure, err error) {
+// pair takes a pair of the function.
+func (c *comparison) pair(ctx context.Context, f *function, w *workers) error {
 	best := [2]turn{{}, {}}
 	one := func(side int) func() ([]float64, error) {
-		return func() ([]float64, error) {
-			t, err := takeTurn(workers[side], f)
-			errors.As(err, &failed[side])
-			for unit, v := range t {
-				best[side].keep(unit, v)
-			}
-			return []float64{t[f.units[0].Unit]}, err
+		return func() (ns []float64, err error) {
+			err = w.run(ctx, side, func(b bencher) error {
+				t, err := takeTurn(b, f)
+				for unit, v := range t {
+					best[side].keep(unit, v)
+				}
+				ns = []float64{t[f.units[0].Unit]}
+				return err
+			})
+			return ns, err
 		}
 	}
 	_, again, err := bench.TakePair(c.rand, one(0), one(1))
 	if err != nil {
-		if failed[0] != nil || failed[1] != nil {
-			err = nil
-		}
-		return failed, err
+		return err
 	}
 	c.again = append(c.again, again)
 	for _, u := range f.units {
 		u.pairs = append(u.pairs, bench.Pair{Base: best[0][u.Unit], New: best[1][u.Unit]})
 	}
 	f.decide(c.ruleOf(f))
-	return failed, nil
+	return nil
 }
 
-// start starts a fresh process of either side. Instead, one may have failed.
-func (c *comparison) start(ctx context.Context, group string, order [2]int) (workers [2]bencher, failed [2]*failure, err error) {
-	for i, s := range c.sides {
-		w, err := s.start(ctx, group, order[i])
-		if err != nil && !errors.As(err, &failed[i]) || ctx.Err() != nil {
-			closeAll(workers)
-			return workers, failed, cmp.Or(ctx.Err(), err)
-		}
-		if err == nil {
-			workers[i] = w
+// workers are processes of both sides for the functions of a group. One that fails is ended,
+// and another one takes its place.
+type workers struct {
+	c     *comparison
+	group string
+	order [2]int
+	procs [2]bencher
+}
+
+// start starts those that do not run.
+func (w *workers) start(ctx context.Context) error {
+	for side := range w.procs {
+		if err := w.run(ctx, side, func(bencher) error { return nil }); err != nil {
+			return err
 		}
 	}
-	return workers, failed, nil
+	return nil
 }
 
-func closeAll(workers [2]bencher) {
-	for _, w := range workers {
-		if w != nil {
-			w.close()
-		}
+// run asks the process of a side. A *failure tells that it failed.
+func (w *workers) run(ctx context.Context, side int, ask func(bencher) error) (err error) {
+	if w.procs[side] == nil {
+		w.procs[side], err = w.c.sides[side].start(ctx, w.group, w.order[side])
+	}
+	if err == nil {
+		err = ask(w.procs[side])
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if why, ok := errors.AsType[*failure](err); ok {
+		why.side = side
+		w.end(side)
+	}
+	return err
+}
+
+// end ends the process of a side, if one runs.
+func (w *workers) end(side int) {
+	if p := w.procs[side]; p != nil {
+		p.close()
+		w.procs[side] = nil
+	}
+}
+
+func (w *workers) close() {
+	for side := range w.procs {
+		w.end(side)
 	}
 }
 

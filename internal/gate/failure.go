@@ -15,11 +15,15 @@ import (
 // to start, is not about a side, and ends the run.
 type failure struct {
 	what   string
+	side   int // of the process: 0 is the base, 1 the new build
 	hung   bool
 	scarce bool // it was killed, or had too little of something: as likely the machine's fault
 }
 
 func (f *failure) Error() string { return f.what }
+
+// where is the failure with its side.
+func (f *failure) where() string { return sideNames[f.side] + ": " + f.what }
 
 // newFailure describes a failure in words.
 func newFailure(what string) *failure {
@@ -29,15 +33,6 @@ func newFailure(what string) *failure {
 
 // failures are those of a run, by the name of the benchmark.
 type failures map[string]*failure
-
-// failuresOf turns an error into the failure of the benchmark, if it is one. An error that
-// is none is returned.
-func failuresOf(name string, err error) (failures, error) {
-	if f, ok := errors.AsType[*failure](err); ok {
-		return failures{name: f}, nil
-	}
-	return nil, err
-}
 
 // A blame says what a failure means.
 type blame int
@@ -51,8 +46,8 @@ const (
 
 // settle tries again what failed on one side, in fresh processes of both sides, and says
 // whose fault it is. first has what failed before on either side. run does the same in
-// another process; nil is only to start it.
-func (c *comparison) settle(ctx context.Context, group string, order [2]int, first [2]failures, run func(bencher) (failures, error)) (map[string]blame, error) {
+// another process.
+func (w *workers) settle(ctx context.Context, first [2]failures, run func(bencher) (failures, error)) (map[string]blame, error) {
 	const tries = 2
 	count := map[string]*[2]int{}
 	hung, scarce := false, false
@@ -74,19 +69,21 @@ func (c *comparison) settle(ctx context.Context, group string, order [2]int, fir
 	runs := 0
 	for unclear && runs < tries {
 		runs++
-		for i, s := range c.sides {
-			c.steps.next("trying again what failed, %d of %d", runs, tries)
-			again, err := try(ctx, s, group, order[i], run)
-			if err != nil {
-				return nil, err
-			}
-			if f := again[""]; f != nil { // all that is looked at fails with the process
+		for side := range w.c.sides {
+			w.c.steps.next("trying again what failed, %d of %d", runs, tries)
+			fresh := workers{c: w.c, group: w.group, order: w.order}
+			var again failures
+			err := fresh.run(ctx, side, func(b bencher) (err error) { again, err = run(b); return err })
+			fresh.close()
+			if why, ok := errors.AsType[*failure](err); ok { // all that is looked at fails with the process
 				again = failures{}
 				for name := range count {
-					again[name] = f
+					again[name] = why
 				}
+			} else if err != nil {
+				return nil, err
 			}
-			add(i, again)
+			add(side, again)
 		}
 		if hung { // it took a minute, and takes one each time
 			break
@@ -106,32 +103,25 @@ func (c *comparison) settle(ctx context.Context, group string, order [2]int, fir
 	return all, nil
 }
 
-// try starts a process and runs something in it.
-func try(ctx context.Context, s side, group string, order int, run func(bencher) (failures, error)) (failures, error) {
-	b, err := s.start(ctx, group, order)
-	if err == nil {
-		defer b.close()
-		if run == nil {
-			return nil, nil
-		}
-		var all failures
-		if all, err = run(b); err == nil {
-			return all, nil
-		}
+// judge returns the failure that an error is, if it is one, and whose fault that is. run
+// does the same in another process. Any other error is returned.
+func (w *workers) judge(ctx context.Context, err error, run func(bencher) error) (*failure, blame, error) {
+	why, ok := errors.AsType[*failure](err)
+	if !ok {
+		return nil, noBlame, err
 	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	return failuresOf("", err)
+	var first [2]failures
+	first[why.side] = failures{"": why}
+	blames, err := w.settle(ctx, first, func(b bencher) (failures, error) { return nil, run(b) })
+	return why, blames[""], err
 }
 
 // mostFlakes is how often a benchmark may fail now and then before it is given up.
 const mostFlakes = 5
 
-// blamed ends or goes on with a function that failed on a side: 0 is the base, 1 the new
-// build.
-func (c *comparison) blamed(f *function, b blame, side int, why *failure) {
-	what := sideNames[side] + ": " + why.what
+// blamed ends or goes on with a function that failed.
+func (c *comparison) blamed(f *function, b blame, why *failure) {
+	what := why.where()
 	switch f.flakes++; {
 	case b == newBuild:
 		f.Verdict, f.Message, f.failed = bench.Regression, "the "+what, true
