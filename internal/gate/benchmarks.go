@@ -145,7 +145,6 @@ type testSide struct {
 
 	module *gotest.Module // nil if the user gave a binary, which has no worker
 	bin    string         // directory of the module's binaries, or that binary
-	cached bool           // bin is in the cache
 }
 
 // exe is the test binary of a package with functions in an order. Those of random orders
@@ -401,7 +400,7 @@ func (g *gate) againstBase(ctx context.Context) error {
 	if g.accepted, err = r.accepted(ctx); err != nil {
 		return err
 	}
-	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin(), cached: base.cached}, &testSide{name: "the working tree", module: here, bin: run.dir})
+	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin()}, &testSide{name: "the working tree", module: here})
 }
 
 // fromRoot returns patterns of packages as they are in the root of the module, from those
@@ -447,6 +446,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 		}
 		s.opt, s.env, s.pkgs = &g.Options, s.module.Environ(), map[string]gotest.Package{}
 		s.run = filepath.Join(run, "run"+strconv.Itoa(i))
+		s.bin = cmp.Or(s.bin, s.run)
 		if err := os.Mkdir(s.run, 0o700); err != nil {
 			return err
 		}
@@ -461,29 +461,18 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 		}
 	}
 	g.report.Notes = append(g.report.Notes, remarks...)
-	for _, name := range slices.Sorted(maps.Keys(base.pkgs)) {
-		if _, ok := now.pkgs[name]; !ok {
-			g.note("package %s has no such benchmarks any more: not compared", base.pkgs[name].Path)
-		}
-	}
 	var both []string
-	for _, name := range slices.Sorted(maps.Keys(now.pkgs)) {
-		if _, ok := base.pkgs[name]; ok {
-			both = append(both, name)
-		} else {
-			g.note("package %s has no such benchmarks in the base: not compared", now.pkgs[name].Path)
+	for i, lacks := range [...]string{"any more", "in the base"} {
+		for _, name := range slices.Sorted(maps.Keys(sides[i].pkgs)) {
+			if _, ok := sides[1-i].pkgs[name]; !ok {
+				g.note("package %s has no such benchmarks %s: not compared", sides[i].pkgs[name].Path, lacks)
+			} else if i == 0 {
+				both = append(both, name)
+			}
 		}
 	}
 	g.steps.phase("building %d test binaries", 2*len(both))
-	err := buildAll(ctx, sides, both)
-	if own := filepath.Join(base.run, "base"); err != nil && ctx.Err() == nil && base.cached && os.Mkdir(own, 0o700) == nil {
-		cached := err // it may have no room
-		if base.bin = own; buildAll(ctx, sides, both) == nil {
-			g.note("The base is not cached: %v", cached)
-			err = nil
-		}
-	}
-	if err != nil {
+	if err := buildAll(ctx, sides, both); err != nil {
 		return err
 	}
 	return g.compareSides(ctx, sides, both)

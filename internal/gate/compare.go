@@ -75,11 +75,7 @@ func (g *gate) compareCopies(ctx context.Context, run string) error {
 		if err != nil {
 			return err
 		}
-		files := filepath.Join(run, [...]string{"old", "new"}[i])
-		if err := os.Mkdir(files, 0o700); err != nil {
-			return err
-		}
-		sides[i] = &testSide{name: printable.Text(dir), module: m, bin: files}
+		sides[i] = &testSide{name: printable.Text(dir), module: m}
 	}
 	if old, now := sides[0].module.Path, sides[1].module.Path; old != now {
 		return fmt.Errorf("%s is module %s, and %s is module %s: want two copies of one module", sides[0].name, printable.Text(old), sides[1].name, printable.Text(now))
