@@ -62,15 +62,12 @@ func (g *gate) againstOld(ctx context.Context) error {
 
 // compareCopies compares two working copies of a module.
 func (g *gate) compareCopies(ctx context.Context, run string) error {
-	dirs := [...]string{g.Old, g.New}
-	for _, dir := range dirs {
+	var sides [2]*testSide
+	for i, dir := range [...]string{g.Old, g.New} {
 		if info, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil || info.IsDir() {
 			return fmt.Errorf("%s has no go.mod: want the directory of a Go module", printable.Text(dir))
 		}
-	}
-	g.steps.phase("finding the modules")
-	var sides [2]*testSide
-	for i, dir := range dirs {
+		g.steps.phase("finding the module in %s", printable.Text(dir))
 		m, err := gotest.Open(ctx, dir)
 		if err != nil {
 			return err

@@ -45,7 +45,7 @@ type Options struct {
 	Metrics      []string // units that are judged besides ns/op
 	Budget       time.Duration
 	Flags        []string               // as they were given, for the report
-	Given        func(flag string) bool // whether it was: flags win over the file of settings; nil is none
+	Given        func(flag string) bool // whether it was: flags win over the file of settings
 
 	settings []setting
 

@@ -38,10 +38,6 @@ func (g *gate) readSettings(dir string) error {
 	if err != nil {
 		return err
 	}
-	given := g.Given
-	if given == nil {
-		given = func(string) bool { return false }
-	}
 	var skip []string
 	n := 0
 	for line := range strings.Lines(string(text)) {
@@ -87,7 +83,7 @@ func (g *gate) readSettings(dir string) error {
 				if pattern != "" {
 					return wrong("cpu is of all benchmarks: it has a line without a pattern")
 				}
-				if !given("cpu") {
+				if !g.Given("cpu") {
 					g.CPU = cpu
 				}
 			case "skip":
@@ -99,18 +95,16 @@ func (g *gate) readSettings(dir string) error {
 				return wrong("%q is no setting, want slower=, metrics=, cpu= or skip", word)
 			}
 		}
+		if g.Given("slower") {
+			s.slower = 0
+		}
+		if g.Given("metrics") {
+			s.metrics = nil
+		}
 		g.settings = append(g.settings, s)
 	}
-	if !given("skip") {
+	if !g.Given("skip") {
 		g.Skip = strings.Join(skip, "|")
-	}
-	for i := range g.settings {
-		if given("slower") {
-			g.settings[i].slower = 0
-		}
-		if given("metrics") {
-			g.settings[i].metrics = nil
-		}
 	}
 	return nil
 }

@@ -75,18 +75,14 @@ func (r report) split() (worth, passes []Result) {
 
 // duration prints nanoseconds with four digits and a unit.
 func duration(ns float64) string {
-	unit := "ns"
-	switch {
-	case ns >= 1e24: // ReportMetric takes any
-		return quantity(ns/1e9) + " s"
-	case ns >= 1e9:
-		ns, unit = ns/1e9, "s"
-	case ns >= 1e6:
-		ns, unit = ns/1e6, "ms"
-	case ns >= 1e3:
-		ns, unit = ns/1e3, "µs"
+	units := []string{"ns", "µs", "ms", "s"}
+	for ns >= 1e3 && len(units) > 1 {
+		ns, units = ns/1e3, units[1:]
 	}
-	return digits(ns) + " " + unit
+	if ns >= 1e15 { // ReportMetric takes any
+		return quantity(ns) + " " + units[0]
+	}
+	return digits(ns) + " " + units[0]
 }
 
 // quantity prints a number of any unit.
