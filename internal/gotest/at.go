@@ -35,13 +35,14 @@ func (m *Module) At(ctx context.Context, top, tree, scratch string) (*Module, er
 		return nil, err
 	}
 	mv := mover{top, tree, scratch, map[string]string{}, map[string]bool{}}
-	dir, inside := mv.inTree(m.Dir)
+	rel, inside := under(top, m.Dir)
 	if !inside {
-		return nil, fmt.Errorf("module %s is not in %s", m.Path, printable.Text(mv.top))
+		return nil, fmt.Errorf("module %s is not in %s", m.Path, printable.Text(top))
 	}
+	dir := filepath.Join(tree, rel)
 	mod := filepath.Join(dir, "go.mod")
 	if _, err := os.Stat(mod); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w in %s", ErrNoModule, printable.Text(mv.name(dir)))
+		return nil, fmt.Errorf("%w in %s", ErrNoModule, printable.Text(rel))
 	}
 	to := &Module{Dir: dir, goflags: m.goflags, noWork: m.noWork}
 	for _, f := range m.flags {
@@ -90,14 +91,6 @@ func under(dir, path string) (rel string, ok bool) {
 	return rel, err == nil && filepath.IsLocal(rel)
 }
 
-// name returns a path of the tree as the user knows it.
-func (mv *mover) name(path string) string {
-	if rel, ok := under(mv.tree, path); ok {
-		return rel
-	}
-	return path
-}
-
 // inTree returns where a path of the repository is in the tree, and any other path
 // as it is.
 func (mv *mover) inTree(path string) (moved string, inside bool) {
@@ -144,7 +137,8 @@ func (mv *mover) replaces(ctx context.Context, to *Module, dir, mod string) erro
 			continue // a module, not a directory
 		}
 		if path, _, changed := mv.path(filepath.Join(mv.top, rel), r.New.Path); changed {
-			edits = append(edits, "-replace="+r.old()+"="+path)
+			old := strings.TrimSuffix(r.Old.Path+"@"+r.Old.Version, "@")
+			edits = append(edits, "-replace="+old+"="+path)
 		}
 	}
 	if edits == nil {
@@ -161,14 +155,6 @@ func (mv *mover) replaces(ctx context.Context, to *Module, dir, mod string) erro
 	mv.overlay[mod] = copied
 	_, err = to.run(ctx, slices.Concat([]string{"mod", "edit"}, edits, []string{copied})...)
 	return err
-}
-
-// old is the left side of the directive as go mod edit takes it.
-func (r replacement) old() string {
-	if r.Old.Version == "" {
-		return r.Old.Path
-	}
-	return r.Old.Path + "@" + r.Old.Version
 }
 
 // vendored reports whether builds of the module in the directory use a directory

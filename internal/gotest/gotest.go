@@ -99,11 +99,9 @@ func (m *Module) readPath(ctx context.Context) error {
 type modFile struct {
 	Module  struct{ Path string }
 	Use     []struct{ DiskPath string }
-	Replace []replacement
-}
-
-type replacement struct {
-	Old, New struct{ Path, Version string }
+	Replace []struct {
+		Old, New struct{ Path, Version string }
+	}
 }
 
 // readMod reads a go.mod or a go.work.

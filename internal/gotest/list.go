@@ -9,6 +9,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io"
 	"os"
 	"path/filepath"
@@ -58,10 +59,7 @@ type listError struct{ Pos, Err string }
 
 // String is its first line.
 func (e *listError) String() string {
-	if e.Pos != "" {
-		return printable.Line(e.Pos + ": " + firstLine(e.Err))
-	}
-	return printable.Line(firstLine(e.Err))
+	return printable.Line(strings.TrimPrefix(e.Pos+": "+firstLine(e.Err), ": "))
 }
 
 // Packages returns the packages that the patterns name and that
@@ -196,17 +194,8 @@ func isBenchmark(d *ast.FuncDecl) bool {
 	if d.Recv != nil || d.Type.TypeParams.NumFields() > 0 || d.Type.Results.NumFields() > 0 || len(params) != 1 || len(params[0].Names) > 1 {
 		return false
 	}
-	pointer, ok := params[0].Type.(*ast.StarExpr)
-	if !ok {
-		return false
-	}
-	switch to := pointer.X.(type) {
-	case *ast.Ident:
-		return to.Name == "B"
-	case *ast.SelectorExpr:
-		return to.Sel.Name == "B"
-	}
-	return false
+	of := types.ExprString(params[0].Type)
+	return of == "*B" || strings.HasPrefix(of, "*") && strings.HasSuffix(of, ".B")
 }
 
 // CheckPattern returns an error if a regular expression is none for -bench or -skip of
@@ -238,38 +227,43 @@ func (p pattern) mayMean(name string) bool {
 
 // parsePattern reads such an expression. Neither mark separates in brackets.
 func parsePattern(bench string) (list pattern, err error) {
-	isFirst := true
-	element := func(s string) error {
-		re, err := regexp.Compile(s)
-		if isFirst && err == nil {
-			list = append(list, alternative{first: re})
+	for _, one := range cutAt('|', bench) {
+		elements := cutAt('/', one)
+		for i, element := range elements {
+			re, err := regexp.Compile(element)
+			if err != nil {
+				return nil, err
+			}
+			if i == 0 {
+				list = append(list, alternative{first: re, sub: len(elements) > 1})
+			}
 		}
-		return err
 	}
+	return list, nil
+}
+
+// cutAt cuts an expression at each mark that is in no brackets.
+func cutAt(mark byte, s string) (parts []string) {
 	square, round, from := 0, 0, 0
-	for i := 0; i < len(bench); i++ {
-		switch c := bench[i]; {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
 		case c == '\\':
 			i++
 		case c == '[':
 			square++
 		case c == ']':
 			square = max(0, square-1)
-		case c == '(' && square == 0:
+		case square > 0:
+		case c == '(':
 			round++
-		case c == ')' && square == 0:
+		case c == ')':
 			round--
-		case (c == '/' || c == '|') && square == 0 && round == 0:
-			if err := element(bench[from:i]); err != nil {
-				return nil, err
-			}
-			from, isFirst = i+1, c == '|'
-			if !isFirst {
-				list[len(list)-1].sub = true
-			}
+		case c == mark && round == 0:
+			parts = append(parts, s[from:i])
+			from = i + 1
 		}
 	}
-	return list, element(bench[from:])
+	return append(parts, s[from:])
 }
 
 func firstLine(s string) string {
