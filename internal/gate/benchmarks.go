@@ -196,7 +196,7 @@ func packageOf(group string) string {
 type testWorker struct {
 	process
 	files []string // that the process needs
-	hello worker.Hello
+	cpu   int      // GOMAXPROCS of the benchmarks
 }
 
 // command is a run of a package's binary with these flags.
@@ -223,13 +223,13 @@ func (s *testSide) start(ctx context.Context, group string, order int) (bencher,
 		return &binaryRunner{s, ctx, exe, pkg, pad, workerPatience}, nil
 	}
 	token := fmt.Sprintf("%016x%016x:", rand.Uint64(), rand.Uint64())
-	w := &testWorker{process: process{of: "the tests of " + s.name, patience: workerPatience, mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}}
+	w := &testWorker{process: process{of: "the tests of " + s.name, patience: workerPatience, mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}, cpu: s.opt.CPU}
 	cmd := s.command(ctx, exe, pkg, "-test.run=^"+worker.Test+"$", "-test.benchmem", "-test.timeout=0")
 	cmd.Env = append(cmd.Env, pad, worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
 		worker.EnvShake+"="+strconv.FormatUint(rand.Uint64(), 10))
 	err := w.process.run(ctx, cmd)
 	if err == nil {
-		if err = w.hear(&w.hello); err != nil {
+		if err = w.hear(&worker.Answer{}); err != nil {
 			err = w.failed(err)
 		}
 	}
@@ -280,7 +280,7 @@ func (w *testWorker) run(q worker.Request) (outcome, error) {
 	if a.Error != "" {
 		return outcome{}, newFailure(w.of + ": " + a.Error)
 	}
-	o := parseOutcome(a.Output, w.hello.Procs)
+	o := parseOutcome(a.Output, w.cpu)
 	o.took, o.cpu, o.instructions = max(1, time.Duration(a.Ns)), w.cpuTime()-before, w.instructions()-instructions
 	return o, nil
 }

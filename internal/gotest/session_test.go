@@ -40,22 +40,20 @@ func serve(t *testing.T, m *Module, p Package, exe string, requests ...worker.Re
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = &in, &out, &stderr
 	s.err = cmd.Run()
 	s.stderr = stderr.String()
-	var hello *worker.Hello
 	for line := range strings.Lines(out.String()) {
 		text, ok := strings.CutPrefix(line, mark)
 		switch {
 		case !ok:
 			s.others = append(s.others, strings.TrimSuffix(line, "\n"))
-		case hello == nil:
-			must.Do(json.Unmarshal([]byte(text), &hello))
 		default:
 			s.answers = append(s.answers, worker.Answer{})
 			must.Do(json.Unmarshal([]byte(text), &s.answers[len(s.answers)-1]))
 		}
 	}
-	if hello == nil || hello.Procs != 2 {
-		t.Errorf("hello %+v: %v, %s", hello, s.err, s.stderr)
+	if len(s.answers) == 0 || s.answers[0] != (worker.Answer{}) {
+		t.Fatalf("it does not begin: %+v, %v, %s", s.answers, s.err, s.stderr)
 	}
+	s.answers = s.answers[1:]
 	return s
 }
 

@@ -8,9 +8,9 @@
 // The process that starts the test binary gives it [EnvToken], and the flags
 // -test.run=^TestZZBenchGate$ and -test.paniconexit0. The worker reads requests
 // from its standard input, each a line of JSON, until that ends. It answers on
-// standard output: a [Hello], and then an [Answer] to every request. Each of these
-// is a line that begins with the token. There are other lines too, of C code for
-// example. What Go code prints to os.Stdout goes to standard error.
+// standard output: an empty [Answer] when it begins, and then one to every request.
+// Each of these is a line that begins with the token. There are other lines too, of C
+// code for example. What Go code prints to os.Stdout goes to standard error.
 //
 // An output has the lines of go test -bench. A benchmark that fails has a line that
 // begins with "--- FAIL: ". One that skips has none, or with Verbose a line that
@@ -27,11 +27,6 @@ const (
 	EnvOutput = "BENCHGATE_OUTPUT" // an absolute path: the file that package testing writes results to, of the worker alone
 	EnvShake  = "BENCHGATE_SHAKE"  // seed of Shake, a decimal number; none is not to shake
 )
-
-// A Hello is what a worker says first.
-type Hello struct {
-	Procs int `json:"procs"` // GOMAXPROCS of the benchmarks
-}
 
 // A Request is to run a benchmark.
 type Request struct {

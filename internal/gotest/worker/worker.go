@@ -62,7 +62,7 @@ func Serve(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.file.Close()
-	say(t, Hello{Procs: s.procs})
+	say(t, Answer{})
 	for {
 		line, err := requests.ReadBytes('\n')
 		if err == io.EOF {
