@@ -33,6 +33,17 @@ func (m *fakeMachine) work(unit time.Duration) func() error {
 	}
 }
 
+// sample measures functions by the clock of the machine.
+func (m *fakeMachine) sample(t *testing.T, s Sampler, fns ...func() error) Samples {
+	t.Helper()
+	s.Block, s.clock = time.Millisecond, m.clock
+	samples, err := s.Sample(t.Context(), fns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return samples
+}
+
 func near(t *testing.T, what string, got, want, relative float64) {
 	t.Helper()
 	if !(math.Abs(got-want) <= relative*want) {
@@ -42,11 +53,8 @@ func near(t *testing.T, what string, got, want, relative float64) {
 
 func TestSampleOnASteadyMachine(t *testing.T) {
 	m := &fakeMachine{}
-	s := Sampler{Block: time.Millisecond, Rounds: 5, Budget: 100 * time.Millisecond, clock: m.clock}
-	samples, err := s.Sample(t.Context(), m.work(100), m.work(7000), m.work(2*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Sampler{Rounds: 5, Budget: 100 * time.Millisecond}
+	samples := m.sample(t, s, m.work(100), m.work(7000), m.work(2*time.Millisecond))
 	for i, want := range []float64{100, 7000, 2e6} {
 		near(t, "median", samples.Median(i).Median, want, 1e-12)
 	}
@@ -60,11 +68,8 @@ func TestSampleOnASteadyMachine(t *testing.T) {
 // the measurement, and stumbles.
 func TestSampleOnADriftingMachine(t *testing.T) {
 	for _, m := range []*fakeMachine{{drift: 5}, {drift: -1}, {hiccup: 1009}, {drift: 5, hiccup: 101}} {
-		s := Sampler{Block: time.Millisecond, Rounds: 3, Budget: 200 * time.Millisecond, clock: m.clock}
-		samples, err := s.Sample(t.Context(), m.work(1000), m.work(1050), m.work(1000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := Sampler{Rounds: 3, Budget: 200 * time.Millisecond}
+		samples := m.sample(t, s, m.work(1000), m.work(1050), m.work(1000))
 		near(t, "ratio of 1.05", samples.Ratio(1, 0).Median, 1.05, 0.015) // a block has 9 stumbles or 10
 		near(t, "ratio of 1", samples.Ratio(2, 0).Median, 1, 0.015)
 	}
@@ -79,10 +84,7 @@ func TestSampleAlternates(t *testing.T) {
 		work := m.work(20 * time.Millisecond)
 		fns[i] = func() error { order = append(order, i); return work() }
 	}
-	s := Sampler{Block: time.Millisecond, Rounds: 4, clock: m.clock}
-	if _, err := s.Sample(t.Context(), fns...); err != nil {
-		t.Fatal(err)
-	}
+	m.sample(t, Sampler{Rounds: 4}, fns...)
 	want := []int{0, 0, 1, 1, 2, 2, 0, 1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0} // each twice to warm up
 	if !slices.Equal(order, want) {
 		t.Errorf("calls of %v, want %v", order, want)
@@ -92,11 +94,7 @@ func TestSampleAlternates(t *testing.T) {
 // TestSampleSlowFunctions: they get the first rounds only, the others more.
 func TestSampleSlowFunctions(t *testing.T) {
 	m := &fakeMachine{}
-	s := Sampler{Block: time.Millisecond, Rounds: 3, Budget: 100 * time.Millisecond, clock: m.clock}
-	samples, err := s.Sample(t.Context(), m.work(1000), m.work(10*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	samples := m.sample(t, Sampler{Rounds: 3, Budget: 100 * time.Millisecond}, m.work(1000), m.work(10*time.Millisecond))
 	if len(samples[1]) != 3 || len(samples[0]) < 80 {
 		t.Errorf("%d and %d rounds, want about 93 and 3", len(samples[0]), len(samples[1]))
 	}
@@ -183,21 +181,17 @@ func TestSampleEndsWhenNarrow(t *testing.T) {
 		noisy := func(unit float64) func() error {
 			return func() error { m.now += time.Duration(unit * math.Exp(noise*r.NormFloat64())); return nil }
 		}
-		s := Sampler{Block: time.Millisecond, Rounds: 3, Budget: 10 * time.Second, Precision: 0.01, clock: m.clock}
-		samples, err := s.Sample(t.Context(), noisy(1e6), noisy(2e6))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return samples.Rounds()
+		s := Sampler{Rounds: 3, Budget: 10 * time.Second, Precision: 0.01}
+		return m.sample(t, s, noisy(1e6), noisy(2e6)).Rounds()
 	}
 	steady, noisy, hopeless := rounds(0), rounds(0.03), rounds(2)
 	if steady > 20 || noisy < 2*steady || noisy > 1000 || hopeless < noisy {
 		t.Errorf("%d rounds on a steady machine, %d on a noisy one, %d on a hopeless one", steady, noisy, hopeless)
 	}
 	m := &fakeMachine{}
-	s := Sampler{Block: time.Millisecond, Rounds: 1, Budget: time.Second, Precision: 0.01, clock: m.clock}
-	if samples, err := s.Sample(t.Context(), m.work(time.Millisecond)); err != nil || samples.Rounds() > 20 {
-		t.Errorf("%d rounds of a single steady function, %v", samples.Rounds(), err)
+	s := Sampler{Rounds: 1, Budget: time.Second, Precision: 0.01}
+	if n := m.sample(t, s, m.work(time.Millisecond)).Rounds(); n > 20 {
+		t.Errorf("%d rounds of a single steady function", n)
 	}
 }
 
@@ -244,13 +238,9 @@ func TestSampleLeadsIn(t *testing.T) {
 			return f()
 		}
 	}
-	s := Sampler{Block: time.Millisecond, Rounds: 5, Budget: 200 * time.Millisecond, clock: m.clock}
-	samples, err := s.Sample(t.Context(), work(0), work(1), work(2), work(3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range samples {
-		for _, ns := range samples[i] {
+	s := Sampler{Rounds: 5, Budget: 200 * time.Millisecond}
+	for _, times := range m.sample(t, s, work(0), work(1), work(2), work(3)) {
+		for _, ns := range times {
 			near(t, "time", ns, 5e6, 1e-12)
 		}
 	}
@@ -291,12 +281,8 @@ func TestSampleCovers(t *testing.T) {
 				m.now += time.Duration(2e6 * math.Exp(noise*r.NormFloat64()))
 				return nil
 			}
-			s := Sampler{Block: time.Millisecond, Rounds: 3, Budget: 640 * time.Millisecond, Precision: 0.005, clock: m.clock}
-			samples, err := s.Sample(t.Context(), block, block)
-			if err != nil {
-				t.Fatal(err)
-			}
-			e := samples.Ratio(1, 0)
+			s := Sampler{Rounds: 3, Budget: 640 * time.Millisecond, Precision: 0.005}
+			e := m.sample(t, s, block, block).Ratio(1, 0)
 			if e.Lo <= 1 && 1 <= e.Hi {
 				contained++
 			}
