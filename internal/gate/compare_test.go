@@ -112,16 +112,22 @@ func twoModules(t *testing.T) (old, now string) {
 // compared is what benchgate compare writes as JSON.
 type compared struct {
 	Against, Verdict string
+	Seconds          float64
+	Limits           map[string]float64
 	Notes            []string
 	Results          []reported
 }
 
 // A reported is a Result as JSON has it.
 type reported struct {
-	Benchmark, Package, Verdict, Message string
-	Base_ns                              float64
-	Ratio                                *bench.Estimate
-	Pairs                                []struct{ Base float64 }
+	Benchmark, Package, Verdict, Message, Accepted string
+	Base_ns                                        float64
+	Ratio, Reordered                               *bench.Estimate
+	Metrics                                        []struct {
+		Verdict string
+		New     float64
+	}
+	Pairs []struct{ Base float64 }
 }
 
 // lines has a line for each benchmark: the name, the verdict, and the message.
