@@ -482,7 +482,6 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 func (g *gate) compareSides(ctx context.Context, sides [2]*testSide, packages []string) error {
 	base, now := sides[0], sides[1]
 	c := g.newComparison(base, now)
-	c.deadline = time.Now().Add(g.Budget) // of finding
 	d := discovery{comparison: &c, startup: map[string]time.Duration{}}
 	for i, name := range packages {
 		if info, err := buildinfo.ReadFile(now.exe(name, 0)); i == 0 && err == nil {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
@@ -172,7 +171,7 @@ func TestNoRoom(t *testing.T) {
 	full := fakeSide(func(int) (bencher, error) {
 		return nil, &os.PathError{Op: "write", Path: "1.test", Err: os.ErrPermission}
 	})
-	g := gate{Options: Options{Alpha: 0.01, Slower: 1.05, Budget: time.Hour}, steps: quiet}
+	g := quietGate(0.01)
 	for _, sides := range [][2]fakeSide{{steadySide(100), full}, {full, steadySide(100)}} {
 		k := g.newComparison(sides[0], sides[1])
 		k.functions = []*function{newSteady("BenchmarkX")}
@@ -185,7 +184,7 @@ func TestNoRoom(t *testing.T) {
 // TestStartsNoMore: a side whose processes start no more, as after a benchmark that has left
 // something behind, fails by that.
 func TestStartsNoMore(t *testing.T) {
-	g := gate{steps: quiet}
+	g := quietGate(0.01)
 	c := g.newComparison(steadySide(100), fakeSide(func(int) (bencher, error) { return nil, newFailure("no start") }))
 	d := discovery{comparison: &c}
 	w := workers{c: &c}

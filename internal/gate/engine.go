@@ -72,7 +72,7 @@ type comparison struct {
 	functions []*function
 	rule      bench.Rule
 	started   time.Time
-	deadline  time.Time      // no round begins that would end after it; zero is never
+	deadline  time.Time      // of finding, and then of measuring: no round begins that would end after it
 	reserve   time.Duration  // before the deadline, for measureReordered
 	rounds    map[string]int // of pairs, by group
 	again     []float64      // see bench.TakePair
@@ -102,7 +102,7 @@ func (c *comparison) measure(ctx context.Context, orders int) error {
 			c.giveUp(open)
 			break
 		}
-		c.steps.next("still open: %d of %d%s", len(open), len(c.functions), c.timeLeft())
+		c.steps.next("still open: %d of %d, %v left", len(open), len(c.functions), max(0, c.left()).Round(time.Second))
 		if err := c.round(ctx, due, orders); err != nil {
 			return err
 		}
@@ -112,21 +112,11 @@ func (c *comparison) measure(ctx context.Context, orders int) error {
 
 // left is the time until the deadline.
 func (c *comparison) left() time.Duration {
-	if c.deadline.IsZero() {
-		return math.MaxInt64
-	}
 	left := time.Until(c.deadline)
 	if len(c.suspects()) > 0 {
 		left -= c.reserve
 	}
 	return left
-}
-
-func (c *comparison) timeLeft() string {
-	if c.deadline.IsZero() {
-		return ""
-	}
-	return fmt.Sprintf(", %v left", max(0, c.left()).Round(time.Second))
 }
 
 // pairCost is how long a pair takes, as far as is known.
@@ -525,7 +515,8 @@ func medians(pairs []bench.Pair) (base, now float64) {
 
 // newComparison returns a comparison of two sides.
 func (g *gate) newComparison(base, now side) comparison {
-	return comparison{gate: g, sides: [2]side{base, now}, rand: rand.New(rand.NewPCG(rand.Uint64(), 0))}
+	return comparison{gate: g, sides: [2]side{base, now}, deadline: time.Now().Add(g.Budget),
+		rand: rand.New(rand.NewPCG(rand.Uint64(), 0))}
 }
 
 // compare decides about each function, and adds the results to the report. With an

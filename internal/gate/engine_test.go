@@ -63,8 +63,10 @@ func TestNeverDecided(t *testing.T) {
 	}
 }
 
-// quiet says nothing.
-var quiet = newSteps(nil, time.Hour)
+// quietGate is a gate that says nothing.
+func quietGate(alpha float64) *gate {
+	return &gate{Options: Options{Alpha: alpha, Slower: 1.05, Budget: time.Hour}, steps: newSteps(nil, time.Hour)}
+}
 
 // A steady is a worker by which every call takes as many nanoseconds.
 type steady float64
@@ -139,7 +141,7 @@ func TestReordered(t *testing.T) {
 			}}
 		}
 		f := newSteady("BenchmarkX")
-		g := gate{Options: Options{Alpha: 0.01, Slower: 1.05}, steps: quiet}
+		g := quietGate(0.01)
 		k = g.newComparison(of(100, 100), of(c.linked, c.random))
 		k.functions = []*function{f}
 		err := k.compare(t.Context())

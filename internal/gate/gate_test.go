@@ -62,7 +62,7 @@ func TestGateQuotes(t *testing.T) {
 // TestGateInterrupted: what there is by then is kept, and marked.
 func TestGateInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	g := gate{Options: Options{Alpha: 0.01, Slower: 1.05}, steps: quiet}
+	g := quietGate(0.01)
 	n := 0
 	base := func(int) (bencher, error) {
 		if n++; n == 3 {

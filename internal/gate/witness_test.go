@@ -47,7 +47,7 @@ func TestCountInstructions(t *testing.T) {
 		of := func(noisy func() float64, counts float64) side {
 			return fakeSide(func(int) (bencher, error) { return counting{noisy, counts}, nil })
 		}
-		g := gate{Options: Options{Alpha: 0.3, Slower: 1.05}, steps: quiet}
+		g := quietGate(0.3)
 		k := g.newComparison(of(func() float64 { return 100 }, c.base), of(vary(c.time), c.now))
 		f, worse := newSteady("BenchmarkX"), newSteady("BenchmarkY") // which fails by another unit
 		worse.Verdict, worse.units[0].pairs = bench.Regression, []bench.Pair{{Base: 1, New: 1}}
