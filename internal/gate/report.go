@@ -181,16 +181,15 @@ func (r report) writeTable(w io.Writer) error {
 		slices.SortFunc(passes, func(a, b Result) int { return cmp.Compare(a.Ratio.Median, b.Ratio.Median) })
 		folded = fmt.Sprintf("%d more pass, ratios %.2f to %.2f", len(passes), passes[0].Ratio.Median, passes[len(passes)-1].Ratio.Median)
 	}
-	t := r.table(results)
-	if len(t.rows) > 0 {
-		if err := cli.WriteTable(w, t.text, t.header, t.rows); err != nil {
+	if len(results) > 0 {
+		if err := cli.WriteTable(w, textColumns, header, r.rows(results)); err != nil {
 			return err
 		}
 	}
 	if folded != "" {
 		fmt.Fprintln(w, folded)
 	}
-	if len(t.rows) > 0 || folded != "" {
+	if len(r.Results) > 0 {
 		fmt.Fprintln(w)
 	}
 	for _, line := range slices.Concat(r.newsBeside(), r.notes()) {
@@ -213,15 +212,13 @@ func (r report) writeMarkdown(w io.Writer) error {
 	}
 	worth, passes := r.split()
 	if len(worth) > 0 {
-		t := r.table(worth)
-		cli.WriteMarkdown(&b, t.text, t.header, t.rows)
+		cli.WriteMarkdown(&b, textColumns, header, r.rows(worth))
 		b.WriteString("\n")
 	}
 	items(r.messages())
 	if len(passes) > 0 {
-		t := r.table(passes)
 		fmt.Fprintf(&b, "\n<details><summary>%d pass</summary>\n\n", len(passes))
-		cli.WriteMarkdown(&b, t.text, t.header, t.rows)
+		cli.WriteMarkdown(&b, textColumns, header, r.rows(passes))
 		b.WriteString("\n</details>\n")
 	}
 	b.WriteString("\n")

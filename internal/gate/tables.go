@@ -12,20 +12,17 @@ import (
 // there are.
 const mostPasses = 30
 
-// A table is a header and rows, of which the first columns are text.
-type table struct {
-	text   int
-	header []string
-	rows   [][]string
-}
+// header is that of tables of benchmarks, of which the first columns are text.
+var header = []string{"benchmark", "verdict", "old", "new", "ratio", "interval", "pairs", "took"}
 
-// table is that of some benchmarks. Each has a row, and after it one for every
+const textColumns = 2
+
+// rows are those of some benchmarks. Each has a row, and after it one for every
 // other unit that differs, or that was asked for.
-func (r report) table(results []Result) table {
-	t := table{2, []string{"benchmark", "verdict", "old", "new", "ratio", "interval", "pairs", "took"}, nil}
+func (r report) rows(results []Result) (rows [][]string) {
 	for _, q := range results {
 		if q.Ratio == nil || q.Ratio.N == 0 {
-			t.rows = append(t.rows, []string{q.name(), r.word(q), "-", "-", "-", "-", "0", "-"})
+			rows = append(rows, []string{q.name(), r.word(q), "-", "-", "-", "-", "0", "-"})
 			continue
 		}
 		pairs := fmt.Sprint(q.Ratio.N)
@@ -33,7 +30,7 @@ func (r report) table(results []Result) table {
 		if q.Verdict == bench.Regression && q.Time == bench.Pass && !q.failed { // by another unit
 			word = q.Time.String()
 		}
-		t.rows = append(t.rows, []string{q.name(), word, duration(q.BaseNs), duration(q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), pairs, fmt.Sprintf("%.1f s", q.Seconds)})
+		rows = append(rows, []string{q.name(), word, duration(q.BaseNs), duration(q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), pairs, fmt.Sprintf("%.1f s", q.Seconds)})
 		for _, m := range q.Metrics {
 			if m.Base == m.New && kindOf(m.Unit) == count {
 				continue
@@ -54,10 +51,10 @@ func (r report) table(results []Result) table {
 			if q.Accepted != "" && m.Verdict == bench.Regression {
 				word = "accepted"
 			}
-			t.rows = append(t.rows, []string{q.name() + " " + m.Unit, word, quantity(m.Base), quantity(m.New), ratio, in, pairs, ""})
+			rows = append(rows, []string{q.name() + " " + m.Unit, word, quantity(m.Base), quantity(m.New), ratio, in, pairs, ""})
 		}
 	}
-	return t
+	return rows
 }
 
 // split returns the results that are worth a look, and the passes that there is nothing to
