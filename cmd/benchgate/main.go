@@ -112,7 +112,7 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options) func(packages []string)
 				return fmt.Errorf("-benchtime: %w", err)
 			}
 		}
-		if err := flags.NotEmpty("bench", "metrics", "json", "junit", "markdown"); err != nil {
+		if err := flags.NotEmpty("bench", "metrics", "profiles", "json", "junit", "markdown", "benchfmt"); err != nil {
 			return err
 		}
 		for _, r := range [...]struct{ flag, pattern string }{{"bench", opt.Bench}, {"skip", opt.Skip}} {

@@ -32,6 +32,7 @@ func TestWrongUse(t *testing.T) {
 		{"", "benchgate: want -base REF"},
 		{"-x", "-x"},
 		{"-base HEAD -json=", "-json is empty, want a name"},
+		{"-base HEAD -benchfmt=", "-benchfmt is empty, want a name"},
 		{"-base HEAD -json /nowhere/r.json", "/nowhere: no such file"},
 		{"-base HEAD -junit " + dir, "-junit: |not a regular file"},
 		{"-base HEAD -json - -markdown -", "-markdown -: only one format"},
