@@ -127,7 +127,6 @@ func TestModules(t *testing.T) {
 			measure := func(t *testing.T, runs int, touched []string, what string) {
 				c := tally{status: map[int]int{}}
 				for range runs {
-					logLoad(t)
 					c.add(runGate(t, exe, dir, flags...), touched)
 				}
 				t.Logf("%s, %s: %v", m.name, what, &c)
@@ -142,13 +141,6 @@ func TestModules(t *testing.T) {
 				measure(t, (*gateRuns+1)/2, []string{m.touched}, m.touched+" a tenth slower")
 			})
 		})
-	}
-}
-
-// logLoad prints how busy the machine is, where Linux tells it.
-func logLoad(t *testing.T) {
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		t.Logf("load %.14s", text)
 	}
 }
 

@@ -42,28 +42,22 @@ type outputs struct {
 func (o *outputs) check() error {
 	taken := map[string]string{} // flags by file
 	for i, name := range o.names {
-		flag := "-" + Formats[i].Name
-		switch name {
-		case "":
-			continue
-		case "-":
-			if taken["-"] != "" {
-				return fmt.Errorf("%s -: only one format fits on standard output", flag)
+		flag, path := "-"+Formats[i].Name, name
+		if name != "" && name != "-" {
+			var err error
+			if path, err = target(name); err != nil {
+				return fmt.Errorf("%s: %w", flag, err)
 			}
-			taken["-"] = flag
-			continue
+			o.paths[i] = path
 		}
-		path, err := target(name)
-		if err != nil {
-			return fmt.Errorf("%s: %w", flag, err)
+		switch other := taken[path]; {
+		case other == "" || name == "":
+			taken[path] = flag
+		case name == "-":
+			return fmt.Errorf("%s -: only one format fits on standard output", flag)
+		default:
+			return fmt.Errorf("%s and %s are the same file, %s", other, flag, name)
 		}
-		for other, otherFlag := range taken {
-			a, _ := os.Stat(other)
-			if b, err := os.Stat(path); path == other || err == nil && os.SameFile(a, b) {
-				return fmt.Errorf("%s and %s are the same file, %s", otherFlag, flag, name)
-			}
-		}
-		taken[path], o.paths[i] = flag, path
 	}
 	return nil
 }
