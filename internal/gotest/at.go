@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,6 +173,9 @@ func (m *Module) vendored(dir string) bool {
 	return err == nil
 }
 
+// withPaths matches the directives of a formatted go.work that have paths, alone or in a block.
+var withPaths = regexp.MustCompile(`(?m)^(use|replace) (\((?s:.*?)^\)|[^(].*)$\n?`)
+
 // workspace finds the go.work for a module in the tree, and adds its modules to
 // mods, by directory. If one in the working copy is in force, it is the tree's of the
 // same name, or else that itself, with other paths.
@@ -232,7 +236,7 @@ func (mv *mover) workspace(ctx context.Context, m, to *Module, mods map[string]s
 		return err
 	}
 	to.work = filepath.Join(mv.scratch, "go.work")
-	if err := os.WriteFile(to.work, []byte(withoutPaths(rest)+text.String()), 0o666); err != nil {
+	if err := os.WriteFile(to.work, []byte(withPaths.ReplaceAllString(rest, "")+text.String()), 0o666); err != nil {
 		return err
 	}
 	sum, err := os.ReadFile(work + ".sum")
@@ -256,23 +260,4 @@ func (mv *mover) workAbove(dir string) (work, rel string) {
 		dir = filepath.Dir(dir)
 	}
 	return "", ""
-}
-
-// withoutPaths leaves out of a formatted go.work the directives that have paths.
-func withoutPaths(text string) string {
-	var rest strings.Builder
-	inBlock := false
-	for line := range strings.Lines(text) {
-		isPath := strings.HasPrefix(line, "use ") || strings.HasPrefix(line, "replace ")
-		if isPath && strings.HasPrefix(strings.SplitN(line, " ", 2)[1], "(") {
-			inBlock = true
-		}
-		if !isPath && !inBlock {
-			rest.WriteString(line)
-		}
-		if strings.HasPrefix(line, ")") {
-			inBlock = false
-		}
-	}
-	return rest.String()
 }
