@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,8 +40,7 @@ type process struct {
 	hung     atomic.Bool            // because it gave no answer
 	counter  *os.File               // of instructions; nil where they are not counted
 	counted  uint64                 // at the end
-	end      sync.Once
-	ended    error // how it ended
+	ended    error                  // how it ended
 }
 
 // run starts the worker. Of what it prints to standard error, the end is kept.
@@ -130,18 +128,19 @@ func (p *process) kill(why string) {
 
 // close ends the worker, and returns how it ended. It may be called again.
 func (p *process) close() error {
-	p.end.Do(func() {
-		p.in.Close()
-		kill := time.AfterFunc(workerGrace, func() { killGroup(p.cmd.Process) })
-		defer kill.Stop()
-		io.Copy(io.Discard, p.out) // it may have more to say than the pipe holds
-		p.ended = p.cmd.Wait()
-		killGroup(p.cmd.Process) // what it has started and not waited for
-		if p.counted = p.instructions(); p.counter != nil {
-			p.counter.Close()
-			p.counter = nil
-		}
-	})
+	if p.cmd.ProcessState != nil {
+		return p.ended
+	}
+	p.in.Close()
+	kill := time.AfterFunc(workerGrace, func() { killGroup(p.cmd.Process) })
+	defer kill.Stop()
+	io.Copy(io.Discard, p.out) // it may have more to say than the pipe holds
+	p.ended = p.cmd.Wait()
+	killGroup(p.cmd.Process) // what it has started and not waited for
+	if p.counted = p.instructions(); p.counter != nil {
+		p.counter.Close()
+		p.counter = nil
+	}
 	return p.ended
 }
 
