@@ -62,51 +62,53 @@ func TestBoundsHold(t *testing.T) {
 	}
 }
 
-func pairsOf(ratios ...float64) (pairs []Pair) {
-	for _, r := range ratios {
-		pairs = append(pairs, Pair{1000, 1000 * r})
+// of returns equal pairs.
+func of(n int, base, now float64) []Pair { return slices.Repeat([]Pair{{base, now}}, n) }
+
+// repeat returns pairs of one ratio.
+func repeat(ratio float64, n int) []Pair { return of(n, 1000, 1000*ratio) }
+
+// A decision is what a rule decides about pairs.
+type decision struct {
+	name  string
+	pairs []Pair
+	want  Verdict
+}
+
+func checkDecisions(t *testing.T, decide func([]Pair) (Verdict, Estimate), decisions []decision) {
+	t.Helper()
+	for _, d := range decisions {
+		if got, e := decide(d.pairs); got != d.want || e.N != len(d.pairs) || !(e.Lo <= e.Hi) {
+			t.Errorf("%s: %v, want %v (%+v)", d.name, got, d.want, e)
+		}
 	}
-	return pairs
 }
 
 func TestDecide(t *testing.T) {
 	rule := Rule{Looks: []int{12, 24}, Alpha: 0.01, Comparisons: 1, Slower: 1.05, Surely: 1.02} // of 12 the 2nd, of 24 the 5th
-	repeat := func(x float64, n int) []float64 { return slices.Repeat([]float64{x}, n) }
-	for _, c := range []struct {
-		name   string
-		ratios []float64
-		want   Verdict
-	}{
+	checkDecisions(t, rule.Decide, []decision{
 		{"nothing", nil, Open},
 		{"before a look", repeat(1, 11), Open},
 		{"between looks", repeat(1, 13), Open},
 		{"equal", repeat(1, 12), Pass},
 		{"faster", repeat(0.5, 12), Pass},
 		{"slower", repeat(1.1, 12), Regression},
-		{"slower, and one lucky pair", append(repeat(1.1, 11), 0.9), Regression},
-		{"slower, and two lucky pairs", append(repeat(1.1, 10), 0.9, 0.9), Open},
-		{"slower, two unlucky in all", append(repeat(1.1, 22), 0.9, 0.9), Regression},
+		{"slower, and one lucky pair", append(repeat(1.1, 11), repeat(0.9, 1)...), Regression},
+		{"slower, and two lucky pairs", append(repeat(1.1, 10), repeat(0.9, 2)...), Open},
+		{"slower, two unlucky in all", append(repeat(1.1, 22), repeat(0.9, 2)...), Regression},
 		{"median not above", repeat(1.05, 12), Open},
 		{"lower bound not above", append(repeat(1.02, 2), repeat(1.1, 10)...), Open},
 		{"a little slower", repeat(1.049, 12), Pass},
-		{"equal, and two spikes", append(repeat(1, 10), 3, 3), Open},
-		{"equal, and one spike", append(repeat(1, 11), 3), Pass},
+		{"equal, and two spikes", append(repeat(1, 10), repeat(3, 2)...), Open},
+		{"equal, and one spike", append(repeat(1, 11), repeat(3, 1)...), Pass},
 		{"in the middle to the end", append(repeat(1, 12), repeat(1.1, 12)...), Inconclusive},
-	} {
-		got, e := rule.Decide(pairsOf(c.ratios...))
-		if got != c.want {
-			t.Errorf("%s: %v, want %v (%+v)", c.name, got, c.want, e)
-		}
-		if e.N != len(c.ratios) || !(e.Lo <= e.Hi) {
-			t.Errorf("%s: %+v", c.name, e)
-		}
-	}
+	})
 	// Between looks, the interval is that of the last one.
-	if _, e := rule.Decide(pairsOf(append(repeat(1, 12), repeat(9, 11)...)...)); e.N != 23 || e.Lo != 1 || e.Hi != 1 {
+	if _, e := rule.Decide(append(repeat(1, 12), repeat(9, 11)...)); e.N != 23 || e.Lo != 1 || e.Hi != 1 {
 		t.Errorf("after a look: %+v, want the interval of 12 pairs", e)
 	}
 	rule.Comparisons = 1000 // of 12, no bound
-	if got, e := rule.Decide(pairsOf(repeat(1.5, 12)...)); got != Open || !math.IsInf(e.Lo, -1) || !math.IsInf(e.Hi, 1) {
+	if got, e := rule.Decide(repeat(1.5, 12)); got != Open || !math.IsInf(e.Lo, -1) || !math.IsInf(e.Hi, 1) {
 		t.Errorf("with a thousand functions: %v, %+v", got, e)
 	}
 }
@@ -115,12 +117,11 @@ func TestDecide(t *testing.T) {
 // nor faster.
 func TestDecideFloor(t *testing.T) {
 	rule := NewRule(1, 0.01)
-	of := func(base, now float64) []Pair { return slices.Repeat([]Pair{{base, now}}, rule.Looks[0]) }
 	for _, c := range []struct {
 		base, now float64
 		want      Verdict
 	}{{2, 2.5, Pass}, {2, 3, Regression}, {0.3, 0.81, Pass}, {10, 10.9, Pass}, {10, 11.1, Regression}, {1e6, 1.1e6, Regression}, {3, 2, Pass}} {
-		if got, e := rule.Decide(of(c.base, c.now)); got != c.want {
+		if got, e := rule.Decide(of(rule.Looks[0], c.base, c.now)); got != c.want {
 			t.Errorf("%v to %v ns: %v, want %v (%+v)", c.base, c.now, got, c.want, e)
 		}
 	}
@@ -143,11 +144,11 @@ func TestNewRule(t *testing.T) {
 			t.Errorf("%d comparisons, alpha %v: %+v, want looks at %v", c.comparisons, c.alpha, r, c.looks)
 		}
 		first := r.Looks[0]
-		if v, _ := r.Decide(pairsOf(slices.Repeat([]float64{1}, first)...)); v != Pass {
+		if v, _ := r.Decide(repeat(1, first)); v != Pass {
 			t.Errorf("%v: %v at the first look", c, v)
 		}
 		r.Looks[0]--
-		if v, _ := r.Decide(pairsOf(slices.Repeat([]float64{1}, first-1)...)); v != Open {
+		if v, _ := r.Decide(repeat(1, first-1)); v != Open {
 			t.Errorf("%v: %v with a pair less", c, v)
 		}
 	}
@@ -165,12 +166,7 @@ func TestNewRule(t *testing.T) {
 
 func TestDecideCounts(t *testing.T) {
 	rule := Rule{Looks: []int{12, 24}, Alpha: 0.01, Comparisons: 1, Slower: 1.05, Surely: 1.02, Floor: 5} // of 12 the 2nd, of 24 the 5th
-	of := func(n int, base, now float64) []Pair { return slices.Repeat([]Pair{{base, now}}, n) }
-	for _, c := range []struct {
-		name  string
-		pairs []Pair
-		want  Verdict
-	}{
+	checkDecisions(t, rule.DecideCounts, []decision{
 		{"nothing", nil, Open},
 		{"before a look", of(11, 1, 2), Open},
 		{"between looks", of(13, 1, 2), Open},
@@ -188,15 +184,7 @@ func TestDecideCounts(t *testing.T) {
 		{"more in half, from none", append(of(6, 0, 1), of(6, 0, 0)...), Open},
 		{"below nothing, equal", of(12, -10, -10), Pass},
 		{"below nothing, more", of(12, -10, -9), Regression},
-	} {
-		got, e := rule.DecideCounts(c.pairs)
-		if got != c.want {
-			t.Errorf("%s: %v, want %v (%+v)", c.name, got, c.want, e)
-		}
-		if e.N != len(c.pairs) || !(e.Lo <= e.Hi) {
-			t.Errorf("%s: %+v", c.name, e)
-		}
-	}
+	})
 	if _, e := rule.DecideCounts(of(12, 3, 5)); e.Median != 2 || e.Lo != 2 || e.Hi != 2 {
 		t.Errorf("3 to 5: %+v, want an estimate of the difference", e)
 	}
@@ -204,28 +192,27 @@ func TestDecideCounts(t *testing.T) {
 
 func TestWanted(t *testing.T) {
 	rule := NewRule(25, 0.01) // half a nanosecond of 1000 does not count; of 15 the 1st, of 23 the 3rd, then the 8th, 21st, 52nd, 117th, 253rd
-	repeat := func(x float64, n int) []float64 { return slices.Repeat([]float64{x}, n) }
 	for _, c := range []struct {
-		name   string
-		ratios []float64
-		want   int
+		name  string
+		pairs []Pair
+		want  int
 	}{
 		{"nothing", nil, 0},
 		{"equal", repeat(1, 1), 15},
 		{"slower", repeat(1.1, 13), 15},
-		{"a spike in 14", append(repeat(1, 13), 2), 23}, // 1.6 of 23
-		{"two in 14", append(repeat(1, 12), 2, 2), 39},  // 5.6 of 39
-		{"slower, two lucky in 14", append(repeat(1.1, 12), 1, 1), 39},
-		{"three in 14", append(repeat(1, 11), 2, 2, 2), 74}, // 8.4 of 39, 16 of 74
+		{"a spike in 14", append(repeat(1, 13), repeat(2, 1)...), 23}, // 1.6 of 23
+		{"two in 14", append(repeat(1, 12), repeat(2, 2)...), 39},     // 5.6 of 39
+		{"slower, two lucky in 14", append(repeat(1.1, 12), repeat(1, 2)...), 39},
+		{"three in 14", append(repeat(1, 11), repeat(2, 3)...), 74}, // 8.4 of 39, 16 of 74
 		{"a third", append(repeat(1, 14), repeat(2, 7)...), 150},
 		{"two fifths of 15", append(repeat(1, 9), repeat(2, 6)...), 600}, // 0.27 of 600, with luck
 		{"two fifths of 100", append(repeat(1, 58), repeat(2, 42)...), 600},
 		{"nearly half of 100", append(repeat(1, 52), repeat(2, 48)...), 0},
 		{"at the limit", repeat(1.0505, 14), 0},
-		{"a spike after the first looks", append(repeat(1, 38), 2), 39},
+		{"a spike after the first looks", append(repeat(1, 38), repeat(2, 1)...), 39},
 		{"after the last look", repeat(1, 601), 0},
 	} {
-		if got := rule.Wanted(pairsOf(c.ratios...)); got != c.want {
+		if got := rule.Wanted(c.pairs); got != c.want {
 			t.Errorf("%s: %d pairs, want %d", c.name, got, c.want)
 		}
 	}
