@@ -101,16 +101,13 @@ func (g *gate) accept() {
 				packages = append(packages, q.relative)
 			}
 		}
-		note := ""
-		switch len(packages) {
-		case 0:
-			note = "which was not compared"
-		case 1:
-		default:
-			note = fmt.Sprintf("which %d packages have: say which, such as %s ./%s %s", len(packages), trailer+":", packages[0], a.name)
+		if len(packages) == 0 {
+			g.note("%s in commit %s names %s, which was not compared", trailer, a.commit, a.name)
+			continue
 		}
-		if note != "" {
-			g.note("%s in commit %s names %s, %s", trailer, a.commit, a.name, note)
+		if len(packages) > 1 {
+			g.note("%s in commit %s names %s, which %d packages have: say which, such as %s: ./%s %s",
+				trailer, a.commit, a.name, len(packages), trailer, packages[0], a.name)
 			continue
 		}
 		for i := range g.report.Results {

@@ -31,10 +31,8 @@ type repository struct {
 // openRepository finds the working tree of the directory and the commit of the
 // reference.
 func openRepository(ctx context.Context, dir, ref string, exact bool) (r repository, err error) {
-	for _, name := range [...]string{"git", "go"} {
-		if _, err := exec.LookPath(name); err != nil {
-			return r, fmt.Errorf("-base needs %s: %w", name, err)
-		}
+	if _, err := exec.LookPath("git"); err != nil {
+		return r, fmt.Errorf("-base needs git: %w", err)
 	}
 	r.ref, r.exact = ref, exact
 	if dir, err = filepath.Abs(dir); err != nil {
