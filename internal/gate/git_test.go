@@ -41,7 +41,7 @@ func newRepository(t *testing.T, dir string) (do func(args ...string), commit fu
 	return do, commit
 }
 
-// TestGateGit builds revisions of a small program instead of bench.
+// TestGateGit: which revisions there are, and what is said of those that are none.
 func TestGateGit(t *testing.T) {
 	dir := t.TempDir()
 	do, commit := newRepository(t, dir)
