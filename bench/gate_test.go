@@ -28,40 +28,6 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// TestBoundsHold: a bound is on the wrong side of the median no oftener than it
-// says, of values of any distribution.
-func TestBoundsHold(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	rule := Rule{Looks: []int{1}, Alpha: 0.02, Comparisons: 1}
-	const runs = 20000
-	for name, draw := range map[string]func() float64{ // of median 1
-		"normal":  func() float64 { return 1 + 0.01*r.NormFloat64() },
-		"skewed":  func() float64 { return math.Exp(r.NormFloat64()) },
-		"bimodal": func() float64 { return 1 + 0.5*math.Copysign(1, r.Float64()-0.5) + 0.01*r.Float64() },
-	} {
-		for _, n := range []int{8, 24, 97} {
-			above, below := 0, 0
-			x := make([]float64, n)
-			truth := 1.0
-			for range runs {
-				for i := range x {
-					x[i] = draw()
-				}
-				lo, hi := rule.bounds(x)
-				if lo > truth {
-					above++
-				}
-				if hi < truth {
-					below++
-				}
-			}
-			if most := int(runs * rule.Alpha * 1.15); above > most || below > most {
-				t.Errorf("%s, %d values: %d lower and %d upper bounds of %d are wrong, want at most %v", name, n, above, below, runs, runs*rule.Alpha)
-			}
-		}
-	}
-}
-
 // of returns equal pairs.
 func of(n int, base, now float64) []Pair { return slices.Repeat([]Pair{{base, now}}, n) }
 
