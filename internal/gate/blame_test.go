@@ -49,9 +49,23 @@ func die() {
 
 func BenchmarkSame(b *testing.B) { work(b) }
 
+func BenchmarkAtFirst(b *testing.B) {
+	if isNew && first("at first") {
+		b.Fatal("a bad start")
+	}
+	work(b)
+}
+
 func BenchmarkOnce(b *testing.B) {
 	if isNew && b.N > 1 && first("once") {
 		b.Fatal("a bad day")
+	}
+	work(b)
+}
+
+func BenchmarkBaseKilledOnce(b *testing.B) {
+	if !isNew && b.N > 1 && first("base killed") {
+		die()
 	}
 	work(b)
 }
@@ -129,10 +143,12 @@ func TestBlame(t *testing.T) {
 BenchmarkSkips regression: the new build: BenchmarkSkips fails: it ends before it is done, by Skip or Goexit
 BenchmarkDisk inconclusive: the new build: BenchmarkDisk fails: x_test.go:N: write x: no space left on device, each time, and the base does not: the machine may be short of something
 BenchmarkKilled inconclusive: the new build: the tests of NOW: signal: killed, each time, and the base does not: the machine may be short of something
+BenchmarkAtFirst pass
+BenchmarkBaseKilledOnce pass
 BenchmarkKilledOnce pass
 BenchmarkOnce pass
 BenchmarkSame pass`
-	if len(c.Results) < 7 {
+	if len(c.Results) < 9 {
 		t.Fatal(err, c)
 	}
 	lines := strings.Split(c.lines(), "\n")
@@ -163,6 +179,43 @@ BenchmarkSame pass`
 	opt.Skip, opt.SkipPackages = "DB", []string{"./left/..."}
 	if c, err := runCompare(t, opt); err != nil || len(c.Notes) > 0 {
 		t.Errorf("%v, %q", err, c.Notes)
+	}
+}
+
+// TestSettle: whose fault it is by how often either side fails when it is tried again.
+func TestSettle(t *testing.T) {
+	for _, c := range []struct {
+		side      int
+		why       failure
+		base, now string // what becomes of the tries: x fails
+		want      blame
+	}{
+		{1, failure{}, "..", "xx", newBuild},
+		{1, failure{}, "..", "x.", noBlame},
+		{1, failure{}, "..", ".x", noBlame},
+		{1, failure{}, "x.", "xx", notCompared},
+		{1, failure{scarce: true}, "..", "xx", machine},
+		{1, failure{hung: true}, ".", "x", newBuild}, // it is tried once more
+		{0, failure{}, "xx", "..", notCompared},
+		{0, failure{}, "x.", "..", noBlame},
+		{0, failure{}, "..", "x.", notCompared},
+	} {
+		side := func(tries string) fakeSide {
+			return func(int) (bencher, error) {
+				try := tries[0]
+				if tries = tries[1:]; try == 'x' {
+					return nil, newFailure("again")
+				}
+				return steady(100), nil
+			}
+		}
+		k := quietGate(0.01).newComparison(side(c.base), side(c.now))
+		w := workers{c: &k}
+		c.why.side = c.side
+		why, got, err := w.judge(t.Context(), &c.why, func(bencher) error { return nil })
+		if why == nil || got != c.want || err != nil {
+			t.Errorf("%+v: blame %v, %v", c, got, err)
+		}
 	}
 }
 

@@ -176,7 +176,7 @@ BenchmarkOther pass`
 	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want {
 		t.Errorf("%v, %s\nwant\n%s", err, got, want)
 	}
-	if c.Against != old || c.Verdict != "regression" || len(c.Results) != 8 || c.Results[4].Ratio == nil || c.Results[4].Ratio.Median != 0.8 || c.Results[7].Package != "example.com/m/sub" {
+	if c.Against != old || c.Verdict != "regression" || len(c.Results) != 8 || c.Results[4].Ratio == nil || c.Results[4].Ratio.Median != 0.8 || len(c.Results[2].Metrics) != 2 || c.Results[2].Metrics[0].New != 80 || c.Results[7].Package != "example.com/m/sub" {
 		t.Errorf("%+v", c)
 	}
 	for _, note := range []string{"BenchmarkSub/skips is skipped", "sub BenchmarkNovel is new: not compared"} {

@@ -108,6 +108,29 @@ type builder struct {
 
 func (s builder) build(context.Context, string, int) error { return s.built() }
 
+// TestTurn: of a rate the highest value is the best, and of other units the lowest.
+func TestTurn(t *testing.T) {
+	best := turn{}
+	for _, v := range []float64{4, 2, 3} {
+		best.keep("MB/s", v)
+		best.keep(nanoseconds, v)
+	}
+	if best["MB/s"] != 4 || best[nanoseconds] != 2 {
+		t.Error(best)
+	}
+}
+
+// TestLimit: a benchmark may have a limit of its own.
+func TestLimit(t *testing.T) {
+	k := quietGate(0.01).newComparison(steadySide(100), steadySide(120))
+	f, lenient := newSteady("BenchmarkX"), newSteady("BenchmarkY")
+	lenient.slower = 1.3
+	k.functions = []*function{f, lenient}
+	if err := k.compare(t.Context()); err != nil || f.Verdict != bench.Regression || lenient.Verdict != bench.Pass {
+		t.Errorf("%v, %v, %v", err, f.Verdict, lenient.Verdict)
+	}
+}
+
 // TestReordered: what is slower with one order of functions only is no regression, and
 // what cannot be measured again is one that says so.
 func TestReordered(t *testing.T) {
