@@ -143,21 +143,16 @@ type testSide struct {
 	run    string                    // directory for what a process needs
 	starts int                       // of processes, so far
 
-	module *gotest.Module // nil if the user gave a binary, which has no worker
-	bin    string         // directory of the module's binaries, or that binary
+	module *gotest.Module // nil if the user gave a binary
+	binary string         // which has no worker
 }
 
-// exe is the test binary of a package with functions in an order. Those of random orders
-// last as long as the run.
+// exe is the test binary of a package with functions in an order.
 func (s *testSide) exe(pkg string, order int) string {
-	dir := s.bin
-	switch {
-	case order > 0:
-		dir = s.run
-	case s.module == nil:
-		return s.bin
+	if s.module == nil && order == 0 {
+		return s.binary
 	}
-	return filepath.Join(dir, fmt.Sprintf("%x-%d.test%s", sha256.Sum256([]byte(pkg)), order, exeSuffix))
+	return filepath.Join(s.run, fmt.Sprintf("%x-%d.test%s", sha256.Sum256([]byte(pkg)), order, exeSuffix))
 }
 
 // exeSuffix ends the name of a program.
@@ -173,16 +168,14 @@ func (s *testSide) build(ctx context.Context, group string, order int) error {
 	if s.module == nil {
 		return errors.New("a binary cannot be built again")
 	}
-	part := fmt.Sprintf("%s.%x.part", exe, rand.Uint64()) // neither a killed run nor one beside this leaves half of a binary
-	defer os.Remove(part)
 	seed := int64(0)
 	if order > 0 {
 		seed = 1 + rand.Int64N(1<<62)
 	}
-	if err := s.module.Build(ctx, s.pkgs[pkg], part, s.run, seed); err != nil {
+	if err := s.module.Build(ctx, s.pkgs[pkg], exe, s.run, seed); err != nil {
 		return fmt.Errorf("%s: the tests of %s do not build: %w", s.name, s.pkgs[pkg].Path, err)
 	}
-	return os.Rename(part, exe)
+	return nil
 }
 
 // packageOf returns the directory of the package of a group: a group is a package, or a
@@ -375,21 +368,11 @@ func (g *gate) againstBase(ctx context.Context) error {
 		return err
 	}
 	defer run.remove()
-	here, err := now.At(ctx, r.top, r.top, run.dir) // which knows what lies outside of the repository
+	tree, err := r.export(ctx, run)
 	if err != nil {
 		return err
 	}
-	key, err := here.Key(ctx)
-	if err != nil {
-		return err
-	}
-	base, err := r.checkout(ctx, run, key)
-	if err != nil {
-		return err
-	}
-	defer base.close()
-	g.report.Notes = append(g.report.Notes, base.notes...)
-	old, err := now.At(ctx, r.top, base.tree(), run.dir)
+	old, err := now.At(ctx, r.top, tree, run.dir)
 	if errors.Is(err, gotest.ErrNoModule) {
 		g.nothingYet("the base: " + err.Error())
 		return nil
@@ -400,7 +383,7 @@ func (g *gate) againstBase(ctx context.Context) error {
 	if g.accepted, err = r.accepted(ctx); err != nil {
 		return err
 	}
-	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old, bin: base.bin()}, &testSide{name: "the working tree", module: here})
+	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old}, &testSide{name: "the working tree", module: now})
 }
 
 // fromRoot returns patterns of packages as they are in the root of the module, from those
@@ -446,7 +429,6 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 		}
 		s.opt, s.env, s.pkgs = &g.Options, s.module.Environ(), map[string]gotest.Package{}
 		s.run = filepath.Join(run, "run"+strconv.Itoa(i))
-		s.bin = cmp.Or(s.bin, s.run)
 		if err := os.Mkdir(s.run, 0o700); err != nil {
 			return err
 		}

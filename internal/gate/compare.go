@@ -88,14 +88,14 @@ func (g *gate) compareCopies(ctx context.Context, run string) error {
 func (g *gate) openBinary(name, run string) (*testSide, error) {
 	s := &testSide{name: printable.Text(name), opt: &g.Options, env: execx.Environ(), run: run}
 	var err error
-	if s.bin, err = filepath.Abs(name); err != nil {
+	if s.binary, err = filepath.Abs(name); err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(s.bin)
+	info, err := os.Stat(s.binary)
 	if err != nil {
 		return nil, err
 	}
-	b, err := buildinfo.ReadFile(s.bin)
+	b, err := buildinfo.ReadFile(s.binary)
 	if err != nil || !strings.HasSuffix(b.Path, ".test") {
 		return nil, fmt.Errorf("%s is not a Go test binary, as go test -c makes it", s.name)
 	}

@@ -18,7 +18,6 @@ import (
 // A repository is a git working tree and the commit that it is compared with.
 type repository struct {
 	top     string   // of the working tree
-	sub     string   // the directory of openRepository in it, with slashes
 	gitDir  string   // of the working tree
 	ref     string   // as the user gave it
 	commit  string   // its full name
@@ -42,9 +41,6 @@ func openRepository(ctx context.Context, dir, ref string, exact bool) (r reposit
 		return r, err
 	}
 	r.top = filepath.FromSlash(r.top)
-	if r.sub, err = git(ctx, dir, "rev-parse", "--show-prefix"); err != nil {
-		return r, err
-	}
 	if r.gitDir, err = git(ctx, r.top, "rev-parse", "--absolute-git-dir"); err != nil {
 		return r, err
 	}
@@ -142,6 +138,23 @@ func (r *repository) fetch(ctx context.Context) string {
 	remotes, _ := git(ctx, r.top, "remote")
 	remote, _, _ := strings.Cut(cmp.Or(remotes, "origin"), "\n")
 	return fmt.Sprintf("this clone is shallow, and git fetch --unshallow %s '+refs/heads/*:refs/remotes/%s/*' gets all", remote, remote)
+}
+
+// export writes the files of the commit to a directory in that of the run. Git's read-tree
+// obeys the attributes of the commit, and neither it nor its index changes the repository. A
+// child of a killed gate still holds the lock, so that nobody removes what it writes.
+func (r *repository) export(ctx context.Context, run *runDir) (tree string, err error) {
+	tree = filepath.Join(run.dir, "base")
+	if err := os.Mkdir(tree, 0o700); err != nil {
+		return "", err
+	}
+	env := append(execx.Environ(), "GIT_INDEX_FILE="+filepath.Join(run.dir, "index"))
+	_, err = execx.RunHolding(ctx, tree, env, run.owner, "git", slices.Concat(gitSettings, []string{
+		"-c", "core.sparseCheckout=false", "-c", "submodule.recurse=false", // all files, and none of other repositories
+		"-c", "core.splitIndex=false", // a part of the index would be in the repository
+		"--git-dir=" + r.gitDir, "--work-tree=.", "read-tree", "--reset", "-u", r.commit,
+	})...)
+	return tree, err
 }
 
 // isObject reports whether that is all of the name of an object of git.

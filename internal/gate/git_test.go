@@ -13,8 +13,7 @@ import (
 )
 
 // newRepository makes a repository of the directory, where git works as if nobody had
-// configured it, and gives the test a cache of its own. The functions run git there, and
-// commit a file.
+// configured it. The functions run git there, and commit a file.
 func newRepository(t *testing.T, dir string) (do func(args ...string), commit func(name, text string)) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip(err)
@@ -24,9 +23,7 @@ func newRepository(t *testing.T, dir string) (do func(args ...string), commit fu
 		t.Setenv("GOCACHE", caches[0])
 		t.Setenv("GOMODCACHE", caches[1])
 	}
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_CACHE_HOME", filepath.Join(home, "cache"))
+	t.Setenv("HOME", t.TempDir())
 	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
 	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(dir))
 	do = func(args ...string) {

@@ -2,11 +2,16 @@ package gate
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"github.com/seed621a2839/reweight/internal/printable"
 )
 
 // A run keeps what it makes in a directory of this prefix and a number. The owner
@@ -43,7 +48,13 @@ func newRunDir(ctx context.Context) (*runDir, error) {
 			removeIfDead(filepath.Join(temp, e.Name()), owner)
 		}
 	}
-	dir, err := os.MkdirTemp(temp, dirPrefix)
+	var dir string
+	for n := 0; ; n++ { // at the path of an earlier run the go command finds in its cache what it compiled then
+		dir = filepath.Join(temp, dirPrefix+strconv.Itoa(n))
+		if err = os.Mkdir(dir, 0o700); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +98,19 @@ func removeIfDead(dir, owner string) {
 	if text, err := io.ReadAll(f); err == nil && string(text) == owner && lock(f) == nil && isFile(f, name) {
 		removeOwned(dir, f)
 	}
+}
+
+// checkPrivate returns an error if the path is not a directory of this user that
+// nobody else can write to.
+func checkPrivate(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() || !ours(info) || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a directory that only this user can write to", printable.Text(dir))
+	}
+	return nil
 }
 
 // isFile reports whether the file still has that name: while this process waited

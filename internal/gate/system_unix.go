@@ -14,29 +14,12 @@ func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true
 // killGroup kills a process of ownGroup and those that it has started.
 func killGroup(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGKILL) }
 
-const canLock = true
-
 // lock locks the file for this process alone, until it is closed by all that have
 // it open, which the end of a process does too. If another process has locked it,
 // that is an error.
 func lock(f *os.File) error {
-	return flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
-}
-
-// tryLockShared locks the file for this process and others that do the same.
-func tryLockShared(f *os.File) error {
-	return flock(f, syscall.LOCK_SH|syscall.LOCK_NB)
-}
-
-// lockShared lets others share the lock of this process. If another has it for a
-// moment, lockShared waits.
-func lockShared(f *os.File) error {
-	return flock(f, syscall.LOCK_SH)
-}
-
-func flock(f *os.File, how int) error {
 	for {
-		if err := syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != syscall.EINTR {
 			return err
 		}
 	}

@@ -50,7 +50,10 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 		return path
 	}
 
-	dead, alive := start(), start()
+	alive, dead := start(), start()
+	if first, second := filepath.Base(alive.dir), filepath.Base(dead.dir); first != dirPrefix+"0" || second != dirPrefix+"1" {
+		t.Errorf("the runs are in %s and %s", first, second)
+	}
 	is("a run that lives", alive.dir, true)
 	is("a second run that lives", dead.dir, true)
 	owner := string(must.Get(os.ReadFile(filepath.Join(dead.dir, ownerName))))
@@ -84,8 +87,10 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 	f.Close()
 
 	fresh := start()
-	is("the run that does it", fresh.dir, true)
-	is("a dead run", dead.dir, false)
+	if fresh.dir != dead.dir {
+		t.Errorf("the run that does it is in %s, and not where the dead one was, in %s", fresh.dir, dead.dir)
+	}
+	is("what the dead run left", closed, false)
 	is("a run that lives", alive.dir, true)
 	is("of another host", stranger, true)
 	is("of nobody", nobody, true)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,10 +31,7 @@ func (m *Module) At(ctx context.Context, top, tree, scratch string) (*Module, er
 	if err != nil {
 		return nil, err
 	}
-	if scratch, err = os.MkdirTemp(scratch, "module-"); err != nil { // others may be in the same
-		return nil, err
-	}
-	mv := mover{top, tree, scratch, map[string]string{}, map[string]bool{}}
+	mv := mover{top, tree, scratch, map[string]string{}}
 	rel, inside := under(top, m.Dir)
 	if !inside {
 		return nil, fmt.Errorf("module %s is not in %s", m.Path, printable.Text(top))
@@ -75,7 +71,6 @@ func (m *Module) At(ctx context.Context, top, tree, scratch string) (*Module, er
 		}
 		to.overlay, to.listFlags = mv.overlay, []string{"-overlay=" + overlay}
 	}
-	to.outside = slices.Sorted(maps.Keys(mv.outside))
 	return to, to.readPath(ctx)
 }
 
@@ -83,7 +78,6 @@ func (m *Module) At(ctx context.Context, top, tree, scratch string) (*Module, er
 type mover struct {
 	top, tree, scratch string
 	overlay            map[string]string
-	outside            map[string]bool
 }
 
 // under returns the path relative to the directory, if it is inside.
@@ -115,9 +109,6 @@ func (mv *mover) path(dir, path string) (moved string, inside, changed bool) {
 		path = filepath.Join(dir, path)
 	}
 	moved, inside = mv.inTree(path)
-	if !inside {
-		mv.outside[moved] = true
-	}
 	return moved, inside, inside == isAbs
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed621a2839/reweight/internal/must"
 )
@@ -155,10 +154,7 @@ func TestAt(t *testing.T) {
 		if err := os.Symlink(tree, link); err != nil {
 			t.Skip(err)
 		}
-		scratch := t.TempDir() // of both
-		m := must.Get(open(t, filepath.Join(top, "sub")).At(t.Context(), top, link, scratch))
-		here := must.Get(open(t, filepath.Join(top, "sub")).At(t.Context(), top, top, scratch))
-		uses(t, here, filepath.Join(top, "old"), filepath.Join(filepath.Dir(top), "outside"))
+		m := at(t, top, link, "sub")
 		uses(t, m, filepath.Join(link, "old"), filepath.Join(filepath.Dir(top), "outside"))
 		want := filepath.ToSlash(filepath.Join(link, "sub", "path_test.go"))
 		if got := result(t, m, "."); !strings.Contains(got, " "+want+"\n") {
@@ -187,37 +183,4 @@ func TestAt(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
-}
-
-func TestKey(t *testing.T) {
-	runsBuilds(t)
-	offline(t, "")
-	top, tree := revisions(t, with(outside, map[string]string{
-		"sub/go.mod": subModule + "\nreplace example.com/outside => ../../outside\n\nreplace example.com/old => ../old\n",
-	}))
-	seen := map[string]string{}
-	key := func(name string, isNew bool) {
-		t.Helper()
-		m := must.Get(open(t, filepath.Join(top, "sub")).At(t.Context(), top, tree, t.TempDir()))
-		key, err := m.Key(t.Context())
-		if err != nil || len(key) != 64 || (seen[key] == "") != isNew {
-			t.Errorf("%s: key %q, which is that of %q, and %v", name, key, seen[key], err)
-		}
-		seen[key] = name
-	}
-	key("first", true)
-	key("the same", false)
-	outside := filepath.Join(filepath.Dir(top), "outside", "outside.go")
-	info := must.Get(os.Stat(outside))
-	later := info.ModTime().Add(time.Second)
-	must.Do(os.Chtimes(outside, later, later))
-	key("a file outside", true)
-	must.Do(os.Chtimes(outside, info.ModTime(), info.ModTime()))
-	key("the same again", false)
-	for name, value := range map[string]string{"GOFLAGS": "-tags=x", "CC": "no-such-compiler", "GOEXPERIMENT": "nodwarf5"} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv(name, value)
-			key(name, true)
-		})
-	}
 }

@@ -95,7 +95,7 @@ func (p Package) testFile(external, serves bool) string {
 		name, register = p.Name+"_test", "External"
 	}
 	var list strings.Builder
-	for _, b := range p.all {
+	for _, b := range p.Benchmarks {
 		if b.External == external {
 			fmt.Fprintf(&list, "\t\tzz_testing.InternalBenchmark{Name: %q, F: %s},\n", b.Name, b.Name)
 		}

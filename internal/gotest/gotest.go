@@ -29,7 +29,6 @@ type Module struct {
 	noWork    bool              // the user wants none: GOWORK=off
 	env       []string          // changes of the environment
 	overlay   map[string]string // files in place of others, both absolute
-	outside   []string          // directories that builds depend on and that are not in the repository
 }
 
 // Open finds the module that the directory is in.
@@ -44,7 +43,7 @@ func Open(ctx context.Context, dir string) (*Module, error) {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, err
 	}
-	env, err := goEnv(ctx, dir, nil, "GOMOD", "GOWORK", "GOFLAGS", "GOOS", "GOARCH", "GOHOSTOS", "GOHOSTARCH")
+	env, err := goEnv(ctx, dir, "GOMOD", "GOWORK", "GOFLAGS", "GOOS", "GOARCH", "GOHOSTOS", "GOHOSTARCH")
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +126,8 @@ func (m *Module) run(ctx context.Context, args ...string) (string, error) {
 }
 
 // goEnv returns variables of the go command in the directory.
-func goEnv(ctx context.Context, dir string, env []string, names ...string) (map[string]string, error) {
-	text, err := execx.Run(ctx, dir, append(execx.Environ(), env...), "go", append([]string{"env", "-json"}, names...)...)
+func goEnv(ctx context.Context, dir string, names ...string) (map[string]string, error) {
+	text, err := execx.Run(ctx, dir, execx.Environ(), "go", append([]string{"env", "-json"}, names...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,6 @@ type Package struct {
 	Benchmarks []Benchmark
 	Parallel   bool // its test files call RunParallel
 
-	all    []Benchmark                // those that were not asked for too: a test binary has all of them
 	module struct{ Path, Dir string } // of a workspace there may be others
 }
 
@@ -142,18 +141,15 @@ func (m *Module) load(l listed, match func(string) bool) (p Package, notes []str
 	}
 	for i := range all {
 		for _, b := range all[i] {
-			name := b.Name
-			b.External = i == 1
-			both := slices.ContainsFunc(all[1-i], func(other Benchmark) bool { return other.Name == name })
-			if !both {
-				p.all = append(p.all, b)
+			if b.External = i == 1; !match(b.Name) {
+				continue
 			}
+			both := slices.ContainsFunc(all[1-i], func(other Benchmark) bool { return other.Name == b.Name })
 			switch {
-			case !match(name):
 			case !both:
 				p.Benchmarks = append(p.Benchmarks, b)
 			case i == 0:
-				notes = append(notes, fmt.Sprintf("%s has a %s, and so has its package %s_test: left out", p.Path, name, p.Name))
+				notes = append(notes, fmt.Sprintf("%s has a %s, and so has its package %s_test: left out", p.Path, b.Name, p.Name))
 			}
 		}
 	}
