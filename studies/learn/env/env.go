@@ -50,4 +50,4 @@ type Game struct {
 
 // Games lists all of them. A new one needs the words that it uses in Words, and its
 // share of mistakes in package train.
-var Games = []Game{frozenLake4, frozenLake6, sokoban6, sudoku4, shop}
+var Games = []Game{frozenLake4, sokoban6, sudoku4, shop}

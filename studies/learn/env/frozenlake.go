@@ -8,27 +8,17 @@ import "math/rand/v2"
 // agent in one of the two directions perpendicular to it. A move off the lake
 // leaves the agent where it is.
 //
-// The map of 4x4 is Gym's; that of 6x6 is our own, with the same share of holes.
-// In Gym the intended direction and the two others have a third each, and an
+// The map is Gym's. In Gym the intended direction and the two others have a third each, and an
 // episode has 100 turns. Here the intended direction has 0.8 and the others 0.1
 // each, so that 24 turns are enough: the cost of training is that of its tokens.
 //
 // The agent reads "lake", its row and its column, and answers one of up, right,
 // down and left. The reasoning is "to" and the cell that the move leads to if the
 // agent does not slip.
-var (
-	frozenLake4 = newLake(4, "SFFF"+
-		"FHFH"+
-		"FFFH"+
-		"HFFG").game("frozenlake4", "FrozenLake 4x4")
-
-	frozenLake6 = newLake(6, "SFFHFH"+
-		"FFFFHF"+
-		"HFFFFH"+
-		"FHFFHF"+
-		"HFFFFF"+
-		"FFHFFG").game("frozenlake6", "FrozenLake 6x6")
-)
+var frozenLake4 = newLake(4, "SFFF"+
+	"FHFH"+
+	"FFFH"+
+	"HFFG").game("frozenlake4", "FrozenLake 4x4")
 
 const (
 	lakeTurns = 24

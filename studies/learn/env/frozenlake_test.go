@@ -72,7 +72,6 @@ var lakes = []struct {
 	gymLake
 }{
 	{frozenLake4, gymLake{[]string{"SFFF", "FHFH", "FFFH", "HFFG"}, 0.1}},
-	{frozenLake6, gymLake{[]string{"SFFHFH", "FFFFHF", "HFFFFH", "FHFFHF", "HFFFFF", "FFHFFG"}, 0.1}},
 }
 
 // eachLake runs a test for each map, with an episode whose state it may set.
@@ -173,7 +172,7 @@ func TestLakeIce(t *testing.T) {
 }
 
 func TestLakeWords(t *testing.T) {
-	e := frozenLake6.New().(*frozenLake)
+	e := frozenLake4.New().(*frozenLake)
 	for _, c := range []struct {
 		cell                         int
 		observation, answer, reasons string
@@ -182,12 +181,10 @@ func TestLakeWords(t *testing.T) {
 		{0, "lake 0 0", "up", "to 0 0"},
 		{0, "lake 0 0", "left", "to 0 0"},
 		{0, "lake 0 0", "down", "to 1 0"},
-		{11, "lake 1 5", "right", "to 1 5"},
-		{11, "lake 1 5", "left", "to 1 4"},
-		{29, "lake 4 5", "down", "to 5 5"},
-		{32, "lake 5 2", "down", "to 5 2"},
-		{32, "lake 5 2", "up", "to 4 2"},
-		{32, "lake 5 2", "goal", ""},
+		{6, "lake 1 2", "left", "to 1 1"},
+		{14, "lake 3 2", "right", "to 3 3"},
+		{14, "lake 3 2", "down", "to 3 2"},
+		{14, "lake 3 2", "goal", ""},
 	} {
 		e.Reset(0, 0)
 		e.cell = c.cell

@@ -67,7 +67,6 @@ var Default = Settings{
 // without one its demonstrations have no mistake.
 var noise = map[string]float64{
 	"frozenlake4": 0.42,
-	"frozenlake6": 0.4,
 	"sokoban":     0.6,
 	"sudoku4":     0.35,
 	"shop":        0.65,
