@@ -7,47 +7,57 @@
 // end of the episode: 1 for success, 0 for anything else.
 package env
 
-import "math/rand/v2"
+import "slices"
 
-// An Environment is one game in progress. The slices that Best, Random and Reason
-// return are not to be changed, and the next call of Reason may use the memory of
-// the one before.
+// An Environment is one game in progress. The slices that it returns are not to be changed.
 // When Act has said that the episode is over, only Reset may follow.
 type Environment interface {
 	// Reset begins an episode. start decides the state that it begins in, and
 	// luck what chance does afterwards: equal numbers, equal episodes.
 	Reset(start, luck uint64)
 
-	// Observe appends what the agent reads before its next answer to dst, without
-	// the Begin that follows it.
-	Observe(dst []int32) []int32
+	// Observe returns what the agent reads before its next answer, without the
+	// Begin that follows it.
+	Observe() []int32
 
-	// Act carries out an answer, which is what the agent wrote between its tags,
-	// and says whether the episode is over and whether it ended in success. An
-	// answer that means nothing costs a turn and changes nothing else.
-	Act(answer []int32) (done, success bool)
+	// Answers returns what the agent can write between its tags in the present state. The
+	// other methods take and return the number of an answer in it.
+	Answers() [][]int32
+
+	// Act carries out an answer, and says whether the episode is over and whether it
+	// ended in success. -1 stands for what is none of the answers. It costs a turn and
+	// changes nothing else.
+	Act(answer int) (done, success bool)
 
 	// Best returns the answer of a perfect player in the present state.
-	Best() []int32
-
-	// Random returns the answer of a player who knows the rules and has no plan.
-	Random(random *rand.Rand) []int32
+	Best() int
 
 	// Reason returns two to four words of reasoning that lead to the answer:
 	// an intermediate result that is easier to find than the answer, and from
-	// which the answer is easier to find than from the observation. It returns
-	// nil for an answer that means nothing.
-	Reason(answer []int32) []int32
+	// which the answer is easier to find than from the observation.
+	Reason(answer int) []int32
+}
+
+// Find returns the number of the answer that the words are in the present state, and -1 if
+// they are none.
+func Find(e Environment, words []int32) int {
+	return slices.IndexFunc(e.Answers(), func(answer []int32) bool { return slices.Equal(answer, words) })
 }
 
 // A Game is a kind of Environment.
 type Game struct {
-	Name    string             // on the command line and in files
-	Title   string             // for people
-	New     func() Environment // an episode must be begun with Reset
-	Perfect func() float64     // share of episodes in which a perfect player succeeds
+	New func() Environment // an episode must be begun with Reset
+
+	// Mistakes is the share of the demonstrations' turns with a mistake. It is such that warm
+	// starts succeed in less than 30% of what a perfect player does, in the mean of a game: a
+	// single one may be better.
+	Mistakes float64
 }
 
-// Games lists all of them. A new one needs the words that it uses in Words, and its
-// share of mistakes in package train.
-var Games = []Game{frozenLake4, sokoban6, sudoku4, shop}
+// Games has all of them by their names in files. A new one needs the words that it uses in Words.
+var Games = map[string]Game{
+	"frozenlake4": {func() Environment { return new(frozenLake) }, 0.42},
+	"sokoban":     {func() Environment { return new(sokoban) }, 0.6},
+	"sudoku4":     {func() Environment { return new(sudoku) }, 0.35},
+	"shop":        {func() Environment { return new(shop) }, 0.65},
+}

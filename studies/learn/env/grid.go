@@ -1,30 +1,29 @@
 package env
 
-import (
-	"math/rand/v2"
-	"slices"
+// FrozenLake and Sokoban are played on 4x4 cells, counted row by row, by four
+// moves. The order of the moves goes clockwise, so that the two neighbours of a
+// move are perpendicular to it.
+const (
+	gridSide  = 4
+	gridCells = gridSide * gridSide
 )
 
-// FrozenLake and Sokoban are played on a grid, by four moves. The order of the
-// moves goes clockwise, so that the two neighbours of a move are perpendicular to it.
 var (
-	moves      = [4]int32{Token("up"), Token("right"), Token("down"), Token("left")}
+	moves      = [][]int32{{Token("up")}, {Token("right")}, {Token("down")}, {Token("left")}}
 	moveRow    = [4]int{-1, 0, 1, 0}
 	moveColumn = [4]int{0, 1, 0, -1}
 )
 
 var zero = Token("0") // the tokens of the other digits follow it
 
-// moveAnswer returns the answer that is the given move.
-func moveAnswer(move int) []int32 { return moves[move : move+1 : move+1] }
+// neighbor returns the cell that a move from another leads to, and whether there is
+// one: it is not beyond the edge.
+func neighbor(cell, move int) (next int, ok bool) {
+	row, column := cell/gridSide+moveRow[move], cell%gridSide+moveColumn[move]
+	return row*gridSide + column, min(row, column) >= 0 && max(row, column) < gridSide
+}
 
-// randomMove returns one of the four, each as likely as the others.
-func randomMove(random *rand.Rand) []int32 { return moveAnswer(random.IntN(4)) }
-
-// answerMove returns the move that an answer is, and -1 if it is none.
-func answerMove(answer []int32) int {
-	if len(answer) != 1 {
-		return -1
-	}
-	return slices.Index(moves[:], answer[0])
+// place returns the row and the column of a cell, counted from the digit first.
+func place(cell int, first int32) []int32 {
+	return []int32{first + int32(cell/gridSide), first + int32(cell%gridSide)}
 }

@@ -22,13 +22,13 @@ func newBoard(r room) board {
 		"#    #" +
 		"#    #" +
 		"######")
-	place := func(cell uint8) *byte { return &b[7+int(cell)/4*6+int(cell)%4] }
-	*place(r.goal) = '.'
+	at := func(cell int) *byte { return &b[7+cell/4*6+cell%4] }
+	*at(r.goal) = '.'
 	for _, thing := range []struct {
-		cell            uint8
+		cell            int
 		free, onTheGoal byte
 	}{{r.crate, '$', '*'}, {r.player, '@', '+'}} {
-		if p := place(thing.cell); *p == '.' {
+		if p := at(thing.cell); *p == '.' {
 			*p = thing.onTheGoal
 		} else {
 			*p = thing.free
@@ -70,54 +70,49 @@ func (b board) read() (observation []int32) {
 }
 
 func TestSokobanAgainstBoard(t *testing.T) {
-	e, random := sokoban6.New(), rand.New(rand.NewPCG(3, 4))
-	steps := 0
+	var e sokoban
+	random := rand.New(rand.NewPCG(3, 4))
 	for start := range uint64(5000) {
 		e.Reset(start, random.Uint64())
-		b := newBoard(e.(*sokoban).room)
-		if !slices.Equal(e.Observe(nil), b.read()) {
-			t.Fatalf("reads %v of\n%s", text(e.Observe(nil)), b)
+		b := newBoard(e.room)
+		if !slices.Equal(e.Observe(), b.read()) {
+			t.Fatalf("reads %v of\n%s", text(e.Observe()), b)
 		}
 		for turn := 1; ; turn++ {
-			answer := e.Random(random)
+			answer := anyAnswer(&e, random)
 			if random.IntN(3) == 0 {
-				answer = e.Best()
+				answer = best(&e)
 			}
-			b.move(Words[answer[0]])
-			done, success := e.Act(answer)
-			steps++
-			if !slices.Equal(e.Observe(nil), b.read()) || success != b.solved() || done != (b.solved() || turn == 10) {
-				t.Fatalf("%s leads to %s, done %v, success %v, want\n%s", text(answer), text(e.Observe(nil)), done, success, b)
+			b.move(text(answer))
+			done, success := e.Act(Find(&e, answer))
+			if !slices.Equal(e.Observe(), b.read()) || success != b.solved() || done != (b.solved() || turn == 10) {
+				t.Fatalf("%s leads to %s, done %v, success %v, want\n%s", text(answer), text(e.Observe()), done, success, b)
 			}
 			if done {
 				break
 			}
 		}
 	}
-	t.Logf("%d steps", steps)
 }
 
 // One room, of which all is written out.
 func TestSokobanWords(t *testing.T) {
-	e := sokoban6.New().(*sokoban)
-	e.Reset(0, 0)
-	e.room = room{player: 0, crate: 5, goal: 7}
-	if got := text(e.Observe(nil)); got != "1 1 2 2 2 4" {
+	e := sokoban{room{player: 0, crate: 5, goal: 7}, 10}
+	if got := text(e.Observe()); got != "1 1 2 2 2 4" {
 		t.Errorf("reads %q", got)
 	}
 	for answer, want := range map[string]string{
-		"down": "right walk", "right": "down walk", "up": "up here", "left": "left here", "goal": "",
+		"down": "right walk", "right": "down walk", "up": "up here", "left": "left here",
 	} {
-		if got := text(e.Reason([]int32{Token(answer)})); got != want {
+		if got := text(e.Reason(Find(&e, []int32{Token(answer)}))); got != want {
 			t.Errorf("the reasoning of %s is %q, want %q", answer, got, want)
 		}
 	}
 	for _, want := range []string{"right walk down", "right push right", "right push right"} {
-		best := e.Best()
-		if got := text(e.Reason(best)) + " " + text(best); got != want {
+		if got := text(e.Reason(e.Best())) + " " + text(best(&e)); got != want {
 			t.Errorf("the perfect player says %q, want %q", got, want)
 		}
-		e.Act(best)
+		e.Act(e.Best())
 	}
 	if e.crate != e.goal {
 		t.Error("not solved")

@@ -68,7 +68,7 @@ func (g sudokuGrid) solve(found func(sudokuGrid)) {
 // TestSudokuBest plays many puzzles to the end. Each has one solution, which is
 // what Best fills in, and all solutions together are all boards.
 func TestSudokuBest(t *testing.T) {
-	e := newSudoku().(*sudokuGame)
+	var e sudoku
 	boards := map[sudokuGrid]bool{}
 	puzzles := map[sudokuGrid]bool{}
 	empty := map[int]int{}

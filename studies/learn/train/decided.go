@@ -3,7 +3,6 @@ package train
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/seed621a2839/reweight/studies/learn/env"
 	"github.com/seed621a2839/reweight/studies/learn/policy"
@@ -25,13 +24,11 @@ const (
 // for each of these some answers. Both variances are unbiased, so that D may be a little below 0.
 // It is NaN for a policy that answers always in the same way.
 func (s Settings) Decided(agent *policy.Policy, run Run) (float64, error) {
-	game, err := GameNamed(run.Game)
+	s, err := s.of(run)
 	if err != nil {
 		return 0, err
 	}
-	if s, err = s.of(run); err != nil {
-		return 0, err
-	}
+	game := env.Games[run.Game]
 	begin := game.New
 	game.New = func() env.Environment { return firstAnswer{begin()} }
 	random := rand.New(rand.NewPCG(forDecided<<32|uint64(run.Seed), 0))
@@ -83,6 +80,4 @@ func decided(episodes []*episode) float64 {
 // A firstAnswer is a game that ends with the first answer, which succeeds if it is the best one.
 type firstAnswer struct{ env.Environment }
 
-func (g firstAnswer) Act(answer []int32) (done, success bool) {
-	return true, slices.Equal(answer, g.Best())
-}
+func (g firstAnswer) Act(answer int) (done, success bool) { return true, answer == g.Best() }

@@ -29,10 +29,6 @@ func (s Settings) Do(run Run, warm *policy.Policy) (Result, error) {
 
 func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, error) {
 	began := time.Now()
-	game, err := GameNamed(run.Game)
-	if err != nil {
-		return Result{}, err
-	}
 	picked, err := schemeNamed(run.Scheme)
 	if err != nil {
 		return Result{}, err
@@ -43,7 +39,7 @@ func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, er
 	if s, err = s.of(run); err != nil {
 		return Result{}, err
 	}
-	t := trainer{Settings: s, game: game, scheme: picked, algorithm: run.Algorithm, reference: warm.Clone()}
+	t := trainer{Settings: s, game: env.Games[run.Game], scheme: picked, algorithm: run.Algorithm, reference: warm.Clone()}
 	t.agent = warm.Clone()
 	t.gradient = warm.Zeros()
 	if run.Rate != 0 {
@@ -69,18 +65,6 @@ func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, er
 
 // Algorithms are those that a Run can name.
 var Algorithms = []string{"grpo", "ppo"}
-
-// GameNamed returns the game of env.Games that has the name.
-func GameNamed(name string) (env.Game, error) {
-	var names []string
-	for _, game := range env.Games {
-		if game.Name == name {
-			return game, nil
-		}
-		names = append(names, game.Name)
-	}
-	return env.Game{}, unknown("game", name, names)
-}
 
 // unknown is the error about a name that is none of names.
 func unknown(kind, name string, names []string) error {

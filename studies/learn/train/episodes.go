@@ -57,7 +57,7 @@ func (e *episode) observe() {
 
 // show appends an observation and what follows it.
 func (e *episode) show(after ...int32) {
-	e.tokens = append(e.game.Observe(e.tokens), after...)
+	e.tokens = append(append(e.tokens, e.game.Observe()...), after...)
 	for len(e.role) < len(e.tokens) {
 		e.role = append(e.role, reweight.RoleMasked)
 		e.turn = append(e.turn, -1)
@@ -112,7 +112,7 @@ func (e *episode) say(token int32) {
 		}
 	}
 	e.turns++
-	e.done, e.success = e.game.Act(answer)
+	e.done, e.success = e.game.Act(env.Find(e.game, answer))
 	if !e.done {
 		e.observe()
 	}

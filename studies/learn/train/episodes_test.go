@@ -14,53 +14,7 @@ import (
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )
 
-// A recorder is a game of one to three turns, which its start decides, and writes
-// down the answers. Luck decides what is observed and whether the episode succeeds.
-type recorder struct {
-	turns   int
-	luck    *rand.Rand
-	answers [][]int32
-}
-
-func (r *recorder) Reset(start, luck uint64) {
-	*r = recorder{turns: 1 + int(start%3), luck: rand.New(rand.NewPCG(luck, 0))}
-}
-
-func (r *recorder) Observe(dst []int32) []int32 {
-	for range 1 + r.luck.IntN(3) {
-		dst = append(dst, arm(r.luck.IntN(7)))
-	}
-	return dst
-}
-
-func (r *recorder) Act(answer []int32) (done, success bool) {
-	r.answers = append(r.answers, slices.Clone(answer))
-	r.turns--
-	return r.turns == 0, r.turns == 0 && r.luck.IntN(2) == 0
-}
-
-func (r *recorder) Best() []int32              { return nil }
-func (r *recorder) Random(*rand.Rand) []int32  { return nil }
-func (r *recorder) Reason(why []int32) []int32 { return why }
-
-var recorders = env.Game{Name: "recorder", New: func() env.Environment { return new(recorder) }}
-
-// sentence returns the tokens of words.
-func sentence(words string) (tokens []int32) {
-	for word := range strings.FieldsSeq(words) {
-		tokens = append(tokens, env.Token(word))
-	}
-	return tokens
-}
-
-// letters writes roles as m, r and a.
-func letters(roles []reweight.Role) string {
-	var text strings.Builder
-	for _, role := range roles {
-		text.WriteByte(map[reweight.Role]byte{reweight.RoleMasked: 'm', reweight.RoleReasoning: 'r', reweight.RoleAction: 'a'}[role])
-	}
-	return text.String()
-}
+var recorders = env.Game{New: newRecorder}
 
 // Each response ends with its last word and no earlier, has these roles, and
 // carries out this answer. A good response after it is not the worse for it.
@@ -104,8 +58,8 @@ func TestSay(t *testing.T) {
 			if got := letters(e.role[before:end]); got != part.roles {
 				t.Errorf("%s: turn %d has the roles %s, want %s", c.response, turn, got, part.roles)
 			}
-			if got := game.answers[turn]; !slices.Equal(got, sentence(part.answer)) {
-				t.Errorf("%s: turn %d has the answer %d, want %q", c.response, turn, got, part.answer)
+			if got := game.answers[turn]; got != part.answer {
+				t.Errorf("%s: turn %d has the answer %q, want %q", c.response, turn, got, part.answer)
 			}
 			for i, of := range e.turn[before:] {
 				if want := int32(turn); i < len(part.roles) && of != want || i >= len(part.roles) && of != -1 {
@@ -142,7 +96,7 @@ func alone(agent *policy.Policy, s start, temperature float64) reweight.Batch {
 		agent.Step(state, first, []int32{token})
 	}
 	for done, success, span := false, false, int32(0); !done; span++ {
-		for _, token := range append(game.Observe(nil), env.Begin) {
+		for _, token := range append(game.Observe(), env.Begin) {
 			read(token)
 			b.Role, b.SpanIDs, b.OldLogprobs = append(b.Role, reweight.RoleMasked), append(b.SpanIDs, -1), append(b.OldLogprobs, 0)
 		}
@@ -174,7 +128,7 @@ func alone(agent *policy.Policy, s start, temperature float64) reweight.Batch {
 			}
 			b.Role, b.SpanIDs = append(b.Role, role), append(b.SpanIDs, span)
 		}
-		if done, success = game.Act(answer); success {
+		if done, success = game.Act(env.Find(game, answer)); success {
 			b.Rewards[0] = 1
 		}
 	}

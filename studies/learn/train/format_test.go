@@ -145,18 +145,19 @@ func TestDecided(t *testing.T) {
 
 // The answers of one reasoning differ, and the reasoning does not.
 func TestDrawnAgain(t *testing.T) {
-	game := addBandit(t)
+	add(t, "bandit", 1, newBandit)
+	game := env.Games["bandit"]
 	settings := small
 	settings.Demonstrations = 4800
 	run := Run{Game: "bandit", Fluent: 3, Errors: 1}
-	agent := must.Get(settings.WarmStart(game, run))
+	agent := must.Get(settings.WarmStart(run))
 	all := starts(6, 1, forDecided, 5, 0)
 	all = slices.Concat(all, all, all)
 	for i := range all {
 		all[i].again = uint64(i + 1)
 	}
 	seats := table{rules: settings.rules(run)}
-	game.New = func() env.Environment { return firstAnswer{new(bandit)} }
+	game.New = func() env.Environment { return firstAnswer{newBandit()} }
 	seats.play(agent, game, all, 1)
 	other := false
 	for i, e := range seats.episodes {
@@ -175,7 +176,7 @@ func TestDrawnAgain(t *testing.T) {
 		t.Errorf("D is %.2f where the answer follows the plan", d)
 	}
 	run.Errors = 0
-	if d := must.Get(settings.Decided(must.Get(settings.WarmStart(game, run)), run)); !(math.Abs(d) < 0.1) {
+	if d := must.Get(settings.Decided(must.Get(settings.WarmStart(run)), run)); !(math.Abs(d) < 0.1) {
 		t.Errorf("D is %.2f where all mistakes are in the answer", d)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/scheme"
-	"github.com/seed621a2839/reweight/studies/learn/env"
 )
 
 // played returns a batch that knows its advantages, and the trainer that it is of.
@@ -100,10 +99,7 @@ func TestArms(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	addNoise(t, "choice", 0.4)
-	before := env.Games
-	env.Games = append(slices.Clone(before), choices)
-	t.Cleanup(func() { env.Games = before })
+	add(t, "choice", 0.4, newChoice)
 	starts := Starts{Settings: tiny}
 	plain := must.Get(starts.For(Run{Game: "choice"}))
 	for name, arm := range arms {
@@ -113,8 +109,5 @@ func TestArms(t *testing.T) {
 	}
 	if wide := must.Get(starts.For(Run{Game: "choice", Arm: "wide"})); wide.Hidden != 64 {
 		t.Errorf("the wide agent has the width %d", wide.Hidden)
-	}
-	if share := must.Get(tiny.of(Run{Arm: "easy"})); share.mistakes("choice") != 0.2 || tiny.mistakes("choice") != 0.4 {
-		t.Error("the share of mistakes")
 	}
 }

@@ -60,22 +60,3 @@ var Default = Settings{
 	Keep:           1,
 	Evaluation:     256,
 }
-
-// noise is the share of the demonstrations' turns with a mistake, by game. It is such
-// that warm starts succeed in less than 30% of what a perfect player does, in the
-// mean of a game: a single one may be better. A new game needs its share here, since
-// without one its demonstrations have no mistake.
-var noise = map[string]float64{
-	"frozenlake4": 0.42,
-	"sokoban":     0.6,
-	"sudoku4":     0.35,
-	"shop":        0.65,
-}
-
-// mistakes is that share in a game.
-func (s Settings) mistakes(game string) float64 {
-	if s.Mistakes != 0 {
-		return s.Mistakes
-	}
-	return noise[game]
-}

@@ -17,10 +17,6 @@ type Starts struct {
 // For returns the start of a run, which others may share. The seeds take the warm starts
 // of a game and kind of reasoning in turn.
 func (s *Starts) For(run Run) (*policy.Policy, error) {
-	game, err := GameNamed(run.Game)
-	if err != nil {
-		return nil, err
-	}
 	number := run.Seed % s.Settings.Starts
 	key := Run{Game: run.Game, Seed: number, Fluent: run.Fluent, Errors: run.Errors}
 	if arms[run.Arm].start {
@@ -32,7 +28,7 @@ func (s *Starts) For(run Run) (*policy.Policy, error) {
 	}
 	if s.made[key] == nil {
 		s.made[key] = sync.OnceValues(func() (*policy.Policy, error) {
-			return s.Settings.WarmStart(game, key)
+			return s.Settings.WarmStart(key)
 		})
 	}
 	start := s.made[key]

@@ -2,7 +2,6 @@ package train
 
 import (
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,13 +21,10 @@ var tiny = func() Settings {
 // of other seeds take another.
 func TestStartsShared(t *testing.T) {
 	var games atomic.Int64
-	before := env.Games
-	env.Games = append(slices.Clone(before), env.Game{Name: "counted", New: func() env.Environment {
+	add(t, "counted", 0.5, func() env.Environment {
 		games.Add(1)
 		return choice{}
-	}})
-	t.Cleanup(func() { env.Games = before })
-	addNoise(t, "counted", 0.5)
+	})
 	starts := Starts{Settings: tiny}
 	var agents [4]*policy.Policy
 	var group sync.WaitGroup

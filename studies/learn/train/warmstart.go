@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 
@@ -21,8 +22,8 @@ const (
 // the turns, the demonstrator makes a mistake: its answer is drawn at random, and
 // may be the best one by luck. A share of these are mistakes of its reasoning, which
 // leads to that answer, and the others are slips: the reasoning leads to the best answer.
-// Of the run, Arm, Fluent, Errors and, for the number of the start, Seed count.
-func (s Settings) WarmStart(game env.Game, run Run) (*policy.Policy, error) {
+// Of the run, Arm, Game, Fluent, Errors and, for the number of the start, Seed count.
+func (s Settings) WarmStart(run Run) (*policy.Policy, error) {
 	s, err := s.of(run)
 	if err != nil {
 		return nil, err
@@ -40,6 +41,8 @@ func (s Settings) WarmStart(game env.Game, run Run) (*policy.Policy, error) {
 	steps := s.Demonstrations / s.Batch
 	t := table{rules: s.rules(run)}
 	t.penalty = 0
+	game := env.Games[run.Game]
+	mistakes := cmp.Or(s.Mistakes, game.Mistakes)
 	var outcomes []float32
 	for step := range steps {
 		begin := starts(s.Batch, 1, forDemonstrations, uint64(number), uint64(step))
@@ -47,7 +50,7 @@ func (s Settings) WarmStart(game env.Game, run Run) (*policy.Policy, error) {
 		for i, e := range t.episodes {
 			random := rand.New(rand.NewPCG(begin[i].draws, 0))
 			for !e.done {
-				e.demonstrate(random, s.mistakes(game.Name), run.Errors)
+				e.demonstrate(random, mistakes, run.Errors)
 			}
 		}
 		t.pack(begin)
@@ -77,11 +80,11 @@ func (s Settings) WarmStart(game env.Game, run Run) (*policy.Policy, error) {
 
 // demonstrate says a whole response. Without mistakes of the reasoning there is none, but for the fluent
 // words.
-func (e *episode) demonstrate(random *rand.Rand, noise, errors float64) {
-	answer := e.game.Best()
+func (e *episode) demonstrate(random *rand.Rand, mistakes, errors float64) {
+	answers, answer := e.game.Answers(), e.game.Best()
 	plan := answer
-	if random.Float64() < noise {
-		answer = e.game.Random(random)
+	if random.Float64() < mistakes {
+		answer = random.IntN(len(answers))
 		if random.Float64() < errors {
 			plan = answer
 		}
@@ -91,7 +94,7 @@ func (e *episode) demonstrate(random *rand.Rand, noise, errors float64) {
 		response = append(response, e.game.Reason(plan)...)
 	}
 	response = append(response, env.AnswerStart)
-	response = append(response, answer...)
+	response = append(response, answers[answer]...)
 	response = append(response, env.AnswerEnd)
 	for _, token := range response {
 		e.say(token)
