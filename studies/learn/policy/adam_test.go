@@ -3,12 +3,14 @@ package policy
 import (
 	"math"
 	"testing"
+
+	"gonum.org/v1/gonum/floats"
 )
 
 func TestAdam(t *testing.T) {
 	p := New(5, 3, 1)
 	grad := p.Zeros()
-	adam := Adam{LearningRate: 0.01, MaxNorm: 2}
+	var adam Adam
 	want := widen(p.Parameters)
 	first, second := make([]float64, len(want)), make([]float64, len(want))
 	for step := 1; step <= 50; step++ {
@@ -19,14 +21,8 @@ func TestAdam(t *testing.T) {
 			}
 		}
 		copy(grad.Parameters, g)
-		var squares float64
-		for _, g := range g {
-			squares += float64(g) * float64(g)
-		}
-		if norm := adam.Update(p, grad); math.Abs(norm-math.Sqrt(squares)) > 1e-12 {
-			t.Fatalf("norm %v, want %v", norm, math.Sqrt(squares))
-		}
-		scale := min(1, 2/math.Sqrt(squares))
+		adam.Update(p, grad, 0.01)
+		scale := min(1, 1/floats.Norm(widen(g), 2))
 		for i, g := range g {
 			g := float64(g) * scale
 			first[i] = 0.9*first[i] + 0.1*g
@@ -40,20 +36,6 @@ func TestAdam(t *testing.T) {
 			if grad.Parameters[i] != 0 {
 				t.Fatalf("step %d: gradient %v is left", step, grad.Parameters[i])
 			}
-		}
-	}
-
-	// What is not finite changes nothing.
-	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
-		before := p.Clone()
-		moments := append([]float64(nil), adam.first...)
-		grad.Parameters[1] = 1
-		grad.Parameters[3] = float32(bad)
-		if norm := adam.Update(p, grad); norm == norm && !math.IsInf(norm, 1) {
-			t.Errorf("norm %v of a gradient with %v", norm, bad)
-		}
-		if !sameBits(p.Parameters, before.Parameters) || grad.Parameters[1] != 0 || moments[1] != adam.first[1] {
-			t.Errorf("a gradient with %v has changed something", bad)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -23,15 +24,8 @@ func TestMultiply(t *testing.T) {
 			}
 		}
 
-		turned := make([]float32, len(a))
-		for i := range rows {
-			for k := range inner {
-				turned[k*rows+i] = a[i*inner+k]
-			}
-		}
-		var tape Tape
-		d := append([]float32(nil), c...)
-		tape.addProduct(d, turned, b, rows, columns)
+		d := slices.Clone(c)
+		addProduct(d, transpose(a, inner), b, rows, columns)
 		if !sameBits(d, want) {
 			t.Fatalf("addProduct: %v, want %v", d, want)
 		}

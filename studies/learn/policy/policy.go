@@ -21,8 +21,6 @@ import (
 //
 // (a GRU as PyTorch has it, with a table in place of an embedding times a matrix.)
 // The state h of a sequence is 0 before its first token.
-//
-// A Policy has memory of its own to work in, so it is for one goroutine at a time.
 type Policy struct {
 	Vocab, Hidden int
 
@@ -35,8 +33,6 @@ type Policy struct {
 	HeadBias   []float32 // [Vocab]
 	Value      []float32 // [Hidden]
 	ValueBias  []float32 // [1]
-
-	states, gates []float32 // of Step and Logits
 }
 
 // New returns a policy with random parameters, which seed decides. Those of Input,
@@ -89,13 +85,4 @@ func (p *Policy) Clone() *Policy {
 	clone := p.Zeros()
 	copy(clone.Parameters, p.Parameters)
 	return clone
-}
-
-// grow returns a slice of n elements, which is s if that has the room. Its
-// elements are anything.
-func grow[E any](s []E, n int) []E {
-	if cap(s) < n {
-		return make([]E, n)
-	}
-	return s[:n]
 }

@@ -43,7 +43,7 @@ func (s Settings) Decided(agent *policy.Policy, run Run) (float64, error) {
 		}
 	}
 	t := table{rules: s.rules(run)}
-	t.play(agent.Clone(), game, all, s.Temperature)
+	t.play(agent.Clone(), game, all)
 	return decided(t.episodes), nil
 }
 

@@ -45,7 +45,6 @@ func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, er
 	if run.Rate != 0 {
 		t.LearningRate = run.Rate
 	}
-	t.adam = policy.Adam{MaxNorm: s.MaxNorm}
 	t.ws = reweight.Workspace{Workers: 1, ISA: isa}
 	t.seats.rules = s.rules(run)
 
@@ -88,7 +87,7 @@ type trainer struct {
 
 // iterate plays a batch of episodes, gives them credit and updates the policy.
 func (t *trainer) iterate(begin []start, result *Result) error {
-	t.seats.play(t.agent, t.game, begin, t.Temperature)
+	t.seats.play(t.agent, t.game, begin)
 	b := &t.seats.batch
 	if err := t.describe(b); err != nil {
 		return err
@@ -103,7 +102,7 @@ func (t *trainer) iterate(begin []start, result *Result) error {
 	if t.Keep < 1 {
 		weights = keep(b, weights, t.Keep)
 	}
-	o := objective{loss: t.scheme.Options.Loss, temperature: t.Temperature, critic: reweight.DefaultValueLoss}
+	o := objective{loss: t.scheme.Options.Loss, critic: reweight.DefaultValueLoss}
 	if t.algorithm == "ppo" {
 		o.criticCoef = t.CriticCoef
 	}
@@ -114,10 +113,7 @@ func (t *trainer) iterate(begin []start, result *Result) error {
 				return err
 			}
 			t.updates++
-			t.adam.LearningRate = t.LearningRate * min(1, float64(t.updates)/float64(max(t.Warmup, 1)))
-			if err := t.update(); err != nil {
-				return err
-			}
+			t.update(t.LearningRate * min(1, float64(t.updates)/float64(max(t.Warmup, 1))))
 		}
 	}
 	result.Success = append(result.Success, t.seats.success())
@@ -132,16 +128,16 @@ func (t *trainer) describe(b *reweight.Batch) error {
 	t.look(t.agent, b)
 	t.logprobs, t.other = resized(t.logprobs, len(t.rows)), resized(t.other, len(t.rows))
 	logits := reweight.Logits{Vocab: t.agent.Vocab, F32: t.logits}
-	tau := reweight.TokenStatsOptions{Temperature: t.Temperature}
+	tau := reweight.DefaultTokenStats
 	if err := t.ws.TokenStats(reweight.Stats{Logprob: t.logprobs, Entropy: t.other}, logits, t.ids, tau); err != nil {
 		return err
 	}
 	b.OldLogprobs = t.spread(b.OldLogprobs, t.logprobs, n)
 	b.Entropy = t.spread(b.Entropy, t.other, n)
-	t.agent.Values(t.other, t.tape.State, t.rows)
-	b.Values = t.spread(b.Values, t.other, n)
+	b.Values = t.spread(b.Values, t.agent.Values(t.tape.State, t.rows), n)
 
 	t.look(t.reference, b)
+	logits.F32 = t.logits
 	if err := t.ws.TokenStats(reweight.Stats{Logprob: t.logprobs, LSE: t.other}, logits, t.ids, tau); err != nil {
 		return err
 	}
@@ -155,7 +151,7 @@ func (t *trainer) describe(b *reweight.Batch) error {
 
 // evaluate returns the success of the policy on episodes that are kept for that.
 func (t *trainer) evaluate(seed int) float64 {
-	t.seats.play(t.agent, t.game, starts(t.Evaluation, 1, forEvaluation, uint64(seed), 0), t.Temperature)
+	t.seats.play(t.agent, t.game, starts(t.Evaluation, 1, forEvaluation, uint64(seed), 0))
 	return t.seats.success()
 }
 

@@ -36,7 +36,6 @@ type episode struct {
 
 	malformed int32 // responses without an answer between two tags
 
-	unread int // where the tokens begin that the policy has not read
 	reply  int // where the present response begins
 	said   int // words of it
 	answer int // where its answer begins, or 0
@@ -147,13 +146,6 @@ type table struct {
 	rules
 	episodes []*episode
 	batch    reweight.Batch
-
-	active  []int // episodes that are not over
-	read    []int32
-	drawing []int // those whose next token is the agent's
-	chance  []rand.PCG
-	state   []float32
-	logits  []float32
 }
 
 // seat begins an episode for each start.
@@ -168,46 +160,23 @@ func (t *table) seat(game env.Game, starts []start) {
 	}
 }
 
-// play lets the policy play an episode from each start, all in lockstep, and
-// packs them into t.batch.
-func (t *table) play(agent *policy.Policy, game env.Game, starts []start, temperature float64) {
+// play lets the policy play an episode from each start, and packs them into t.batch.
+func (t *table) play(agent *policy.Policy, game env.Game, starts []start) {
 	t.seat(game, starts)
-	t.chance = resized(t.chance, len(starts))
-	t.active = t.active[:0]
-	for i, s := range starts {
-		t.chance[i].Seed(s.draws, 0)
-		t.active = append(t.active, i)
-	}
-	t.state = resized(t.state, len(starts)*agent.Hidden)
-	clear(t.state)
-	for len(t.active) > 0 {
-		t.read, t.drawing = t.read[:0], t.drawing[:0]
-		for _, i := range t.active {
-			e := t.episodes[i]
-			t.read = append(t.read, e.tokens[e.unread])
-			e.unread++
-			if e.unread == len(e.tokens) {
-				t.drawing = append(t.drawing, i)
+	for i, e := range t.episodes {
+		chance := rand.NewPCG(starts[i].draws, 0)
+		random := rand.New(chance)
+		state, read := make([]float32, agent.Hidden), 0
+		for !e.done {
+			for ; read < len(e.tokens); read++ {
+				agent.Step(state, e.tokens[read])
 			}
-		}
-		agent.Step(t.state, t.active, t.read)
-		t.logits = resized(t.logits, len(t.drawing)*agent.Vocab)
-		agent.Logits(t.logits, t.state, t.drawing)
-		for j, i := range t.drawing {
-			uniform := rand.New(&t.chance[i]).Float64()
-			token := policy.Sample(t.logits[j*agent.Vocab:(j+1)*agent.Vocab], temperature, uniform)
-			if e := t.episodes[i]; starts[i].again != 0 && token == env.AnswerStart && e.turns == 0 && e.answer == 0 {
-				t.chance[i].Seed(starts[i].again, 0)
+			token := policy.Sample(agent.Logits(state, []int{0}), random.Float64())
+			if starts[i].again != 0 && token == env.AnswerStart && e.turns == 0 && e.answer == 0 {
+				chance.Seed(starts[i].again, 0)
 			}
-			t.episodes[i].say(token)
+			e.say(token)
 		}
-		active := t.active[:0]
-		for _, i := range t.active {
-			if !t.episodes[i].done {
-				active = append(active, i)
-			}
-		}
-		t.active = active
 	}
 	t.pack(starts)
 }

@@ -84,16 +84,15 @@ func talker() *policy.Policy {
 
 // alone plays one episode by itself, token by token, and says what a batch of it
 // has, with the log-probabilities of what was drawn.
-func alone(agent *policy.Policy, s start, temperature float64) reweight.Batch {
-	agent = agent.Clone()
+func alone(agent *policy.Policy, s start) reweight.Batch {
 	game := new(recorder)
 	game.Reset(s.state, s.luck)
 	draws := rand.New(rand.NewPCG(s.draws, 0))
-	state, logits, first := make([]float32, agent.Hidden), make([]float32, agent.Vocab), []int{0}
+	state := make([]float32, agent.Hidden)
 	b := reweight.Batch{GroupIDs: []int32{s.group}, Rewards: []float32{0}}
 	read := func(token int32) {
 		b.TokenIDs = append(b.TokenIDs, token)
-		agent.Step(state, first, []int32{token})
+		agent.Step(state, token)
 	}
 	for done, success, span := false, false, int32(0); !done; span++ {
 		for _, token := range append(game.Observe(), env.Begin) {
@@ -103,13 +102,13 @@ func alone(agent *policy.Policy, s start, temperature float64) reweight.Batch {
 		var response []int32
 		begin, whole := -1, false
 		for len(response) < 12 && !whole && (begin < 0 || len(response)-begin < 6) {
-			agent.Logits(logits, state, first)
-			token := policy.Sample(logits, temperature, draws.Float64())
+			logits := agent.Logits(state, []int{0})
+			token := policy.Sample(logits, draws.Float64())
 			sum := 0.0
 			for _, x := range logits {
-				sum += math.Exp(float64(x) / temperature)
+				sum += math.Exp(float64(x))
 			}
-			b.OldLogprobs = append(b.OldLogprobs, float32(float64(logits[token])/temperature-math.Log(sum)))
+			b.OldLogprobs = append(b.OldLogprobs, float32(float64(logits[token])-math.Log(sum)))
 			if begin < 0 && token == env.AnswerStart {
 				begin = len(response)
 			}
@@ -138,13 +137,12 @@ func alone(agent *policy.Policy, s start, temperature float64) reweight.Batch {
 // A batch of episodes in lockstep holds, one after another, what each of them is
 // when it is played alone.
 func TestPlay(t *testing.T) {
-	const temperature = 0.8
 	agent := talker()
-	tr := trainer{Settings: Settings{Temperature: temperature}, reference: agent}
+	tr := trainer{reference: agent}
 	tr.agent = agent.Clone()
-	tr.seats.play(tr.agent, recorders, starts(5, 8, forTraining, 3, 0), temperature) // leaves its memory to the next
+	tr.seats.play(tr.agent, recorders, starts(5, 8, forTraining, 3, 0)) // leaves its memory to the next
 	begin := starts(10, 12, forTraining, 3, 1)
-	tr.seats.play(tr.agent, recorders, begin, temperature)
+	tr.seats.play(tr.agent, recorders, begin)
 	b := &tr.seats.batch
 	must.Do(tr.describe(b))
 	must.Do(b.Validate())
@@ -152,7 +150,7 @@ func TestPlay(t *testing.T) {
 	want := reweight.Batch{SeqOffsets: []int64{0}}
 	spans, wins := int32(0), 0.0
 	for _, s := range begin {
-		one := alone(agent, s, temperature)
+		one := alone(agent, s)
 		for i, span := range one.SpanIDs {
 			if span >= 0 {
 				one.SpanIDs[i] += spans

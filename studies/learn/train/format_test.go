@@ -158,7 +158,7 @@ func TestDrawnAgain(t *testing.T) {
 	}
 	seats := table{rules: settings.rules(run)}
 	game.New = func() env.Environment { return firstAnswer{newBandit()} }
-	seats.play(agent, game, all, 1)
+	seats.play(agent, game, all)
 	other := false
 	for i, e := range seats.episodes {
 		first := seats.episodes[i%6]

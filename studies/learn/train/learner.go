@@ -1,9 +1,6 @@
 package train
 
 import (
-	"fmt"
-	"math"
-
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )
@@ -15,15 +12,14 @@ type learner struct {
 	ws    reweight.Workspace
 
 	gradient *policy.Policy
-	tape     policy.Tape
+	tape     *policy.Tape
 	rows     []int     // the states that response tokens are drawn from
 	ids      []int32   // those tokens
 	logits   []float32 // [rows, Vocab], then the gradient with respect to them
 	logprobs []float32 // [rows]
 	slope    []float32 // [rows] gradient with respect to logprobs
-	values   []float32 // [rows], then the gradient with respect to them
 
-	newLogprobs, newValues, grad []float32 // [T]
+	newLogprobs, grad []float32 // [T]
 }
 
 // look computes the logits that each response token of the batch was drawn from,
@@ -37,9 +33,8 @@ func (l *learner) look(agent *policy.Policy, b *reweight.Batch) {
 			l.ids = append(l.ids, b.TokenIDs[t])
 		}
 	}
-	agent.Forward(&l.tape, b.TokenIDs, b.SeqOffsets)
-	l.logits = resized(l.logits, len(l.rows)*agent.Vocab)
-	agent.Logits(l.logits, l.tape.State, l.rows)
+	l.tape = agent.Forward(b.TokenIDs, b.SeqOffsets)
+	l.logits = agent.Logits(l.tape.State, l.rows)
 }
 
 // spread returns dst with n elements: src[i] at the i-th response token, 0 elsewhere.
@@ -63,10 +58,9 @@ func (l *learner) gather(dst, src []float32, factor float32) []float32 {
 
 // An objective is what a step of the learner makes smaller.
 type objective struct {
-	loss        reweight.LossOptions
-	temperature float64
-	critic      reweight.ValueLossOptions
-	criticCoef  float64 // of the critic's loss; 0 for none
+	loss       reweight.LossOptions
+	critic     reweight.ValueLossOptions
+	criticCoef float64 // of the critic's loss; 0 for none
 }
 
 // differentiate adds the gradient of the objective on a batch to l.gradient. The
@@ -78,7 +72,7 @@ func (l *learner) differentiate(b *reweight.Batch, weights []float32, o objectiv
 	logits := reweight.Logits{Vocab: l.agent.Vocab, F32: l.logits}
 	l.logprobs = resized(l.logprobs, len(l.rows))
 	l.grad = resized(l.grad, n)
-	tau := reweight.TokenStatsOptions{Temperature: o.temperature}
+	tau := reweight.DefaultTokenStats
 	if err = l.ws.TokenStats(reweight.Stats{Logprob: l.logprobs}, logits, l.ids, tau); err != nil {
 		return loss, critic, err
 	}
@@ -89,29 +83,21 @@ func (l *learner) differentiate(b *reweight.Batch, weights []float32, o objectiv
 		return loss, critic, err
 	}
 	l.slope = l.gather(l.slope, l.grad, 1)
-	err = l.ws.RowGradient(logits, logits, l.ids, reweight.RowGradientInput{Logprobs: l.logprobs, Grad: l.slope}, reweight.RowGradientOptions{Temperature: o.temperature})
+	err = l.ws.RowGradient(logits, logits, l.ids, reweight.RowGradientInput{Logprobs: l.logprobs, Grad: l.slope}, reweight.DefaultRowGradient)
 	if err != nil {
 		return loss, critic, err
 	}
 	var slopes []float32
 	if o.criticCoef != 0 {
-		l.values = resized(l.values, len(l.rows))
-		l.agent.Values(l.values, l.tape.State, l.rows)
-		l.newValues = l.spread(l.newValues, l.values, n)
-		b.NewValues = l.newValues
+		b.NewValues = l.spread(nil, l.agent.Values(l.tape.State, l.rows), n)
 		if critic, err = l.ws.ValueLoss(l.grad, b, o.critic); err != nil {
 			return loss, critic, err
 		}
-		slopes = l.gather(l.values, l.grad, float32(o.criticCoef))
+		slopes = l.gather(nil, l.grad, float32(o.criticCoef))
 	}
-	l.agent.Backward(l.gradient, &l.tape, l.rows, l.logits, slopes)
+	l.agent.Backward(l.gradient, l.tape, l.rows, l.logits, slopes)
 	return loss, critic, nil
 }
 
 // update makes a step along l.gradient, which is zero afterwards.
-func (l *learner) update() error {
-	if norm := l.adam.Update(l.agent, l.gradient); math.IsNaN(norm) || math.IsInf(norm, 0) {
-		return fmt.Errorf("the gradient's norm is %v", norm)
-	}
-	return nil
-}
+func (l *learner) update(rate float64) { l.adam.Update(l.agent, l.gradient, rate) }

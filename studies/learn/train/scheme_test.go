@@ -16,7 +16,7 @@ func played(t *testing.T, algorithm string) (*trainer, *reweight.Batch) {
 	for i := range tr.agent.Parameters { // not the reference any more
 		tr.agent.Parameters[i] *= 1.25
 	}
-	tr.seats.play(tr.agent, recorders, starts(7, 5, forTraining, 0, 0), 1)
+	tr.seats.play(tr.agent, recorders, starts(7, 5, forTraining, 0, 0))
 	b := &tr.seats.batch
 	must.Do(tr.describe(b))
 	tr.scheme = schemes[0]

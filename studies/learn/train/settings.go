@@ -22,8 +22,6 @@ type Settings struct {
 
 	LearningRate float64
 	Warmup       int     // updates in which the rate rises to that; 0 for none
-	MaxNorm      float64 // of the gradient
-	Temperature  float64 // of drawing tokens
 	Lambda       float64 // of GAE, in PPO
 	CriticCoef   float64 // of the critic's loss, in PPO
 
@@ -51,8 +49,6 @@ var Default = Settings{
 	Epochs:         1,
 	LearningRate:   3e-3,
 	Warmup:         8,
-	MaxNorm:        1,
-	Temperature:    1,
 	Lambda:         1,
 	CriticCoef:     0.5,
 	Penalty:        0.1,

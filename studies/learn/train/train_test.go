@@ -62,11 +62,11 @@ func TestGradient(t *testing.T) {
 		for _, algorithm := range Algorithms {
 			tr := trainer{Settings: settings, game: game, scheme: scheme, algorithm: algorithm, reference: warm}
 			tr.agent, tr.gradient = warm.Clone(), warm.Zeros()
-			tr.seats.play(tr.agent, game, starts(8, 8, forTraining, 0, 0), 1)
+			tr.seats.play(tr.agent, game, starts(8, 8, forTraining, 0, 0))
 			b := &tr.seats.batch
 			must.Do(tr.describe(b))
 			weights := must.Get(tr.credit(b))
-			o := objective{loss: scheme.Options.Loss, temperature: 1, critic: reweight.ValueLossOptions{Clip: 0.5}}
+			o := objective{loss: scheme.Options.Loss, critic: reweight.ValueLossOptions{Clip: 0.5}}
 			if algorithm == "ppo" {
 				o.criticCoef = 0.5
 			}

@@ -2,7 +2,6 @@ package train
 
 import (
 	"cmp"
-	"fmt"
 	"math/rand/v2"
 
 	"github.com/seed621a2839/reweight"
@@ -29,14 +28,11 @@ func (s Settings) WarmStart(run Run) (*policy.Policy, error) {
 		return nil, err
 	}
 	number := run.Seed
-	l := learner{
-		agent: policy.New(len(env.Words), s.Hidden, uint64(number)),
-		adam:  policy.Adam{MaxNorm: s.MaxNorm},
-	}
+	l := learner{agent: policy.New(len(env.Words), s.Hidden, uint64(number))}
 	l.ws.Workers = 1
 	l.gradient = l.agent.Zeros()
 	// -log pi of what the demonstrator says, and the squared error of the outcome.
-	imitate := objective{loss: reweight.DefaultLoss, temperature: 1, critic: reweight.DefaultValueLoss, criticCoef: s.CriticCoef}
+	imitate := objective{loss: reweight.DefaultLoss, critic: reweight.DefaultValueLoss, criticCoef: s.CriticCoef}
 	imitate.loss.Policy = reweight.PolicyPG
 	steps := s.Demonstrations / s.Batch
 	t := table{rules: s.rules(run)}
@@ -70,10 +66,7 @@ func (s Settings) WarmStart(run Run) (*policy.Policy, error) {
 		if _, _, err := l.differentiate(b, nil, imitate); err != nil {
 			return nil, err
 		}
-		l.adam.LearningRate = s.WarmRate * (1 - 0.9*float64(step)/float64(steps))
-		if err := l.update(); err != nil {
-			return nil, fmt.Errorf("demonstration %d: %w", step*s.Batch, err)
-		}
+		l.update(s.WarmRate * (1 - 0.9*float64(step)/float64(steps)))
 	}
 	return l.agent, nil
 }
