@@ -7,15 +7,14 @@
 //	go -C studies/learn run . -arms -out map     # its arms, after it: an hour
 //
 // It goes on from the runs that are in the folder of -out, and can be ended at any time. When all
-// are done it prints the effects and what came of the plan's predictions, and leaves tables and a
-// figure beside the runs.
+// are done it prints what came of the plan's predictions, and leaves tables and a figure beside the
+// runs.
 package main
 
 import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -64,14 +63,12 @@ func doMap(m study.Map, folder string, settings train.Settings) error {
 	if err != nil {
 		return err
 	}
-	study.PrintEffects(os.Stdout, effects)
 	if len(m.Errors) > 1 { // a part of the map has no predictions
 		verdicts(study.Predictions(effects))
 	}
-	if err := create(folder, "effects.csv", func(w io.Writer) error { return study.WriteEffects(w, effects) }); err != nil {
-		return err
-	}
-	return create(folder, "map.svg", func(w io.Writer) error { return study.WriteFigure(w, effects) })
+	return errors.Join(
+		os.WriteFile(filepath.Join(folder, "effects.csv"), study.EffectsCSV(effects), 0o666),
+		os.WriteFile(filepath.Join(folder, "map.svg"), m.Figure(effects), 0o666))
 }
 
 // doArms does what the folder lacks of the arms of its map, and says what came of them.
@@ -91,28 +88,14 @@ func doArms(a study.Arms, folder string, settings train.Settings) error {
 	if err != nil {
 		return err
 	}
-	study.PrintEffects(os.Stdout, effects)
 	if len(a.Cells) > 1 { // nor has a part of the arms
 		verdicts(a.Predictions(of, effects))
 	}
-	return create(folder, "arms-effects.csv", func(w io.Writer) error { return study.WriteEffects(w, effects) })
+	return os.WriteFile(filepath.Join(folder, "arms-effects.csv"), study.EffectsCSV(effects), 0o666)
 }
 
 func verdicts(predictions []study.Prediction) {
 	for i, p := range predictions {
 		fmt.Printf("%d. %s: %s\n", i+1, p.Text, p.Verdict())
 	}
-}
-
-// create writes a file into the folder.
-func create(folder, name string, write func(io.Writer) error) error {
-	f, err := os.Create(filepath.Join(folder, name))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := write(f); err != nil {
-		return err
-	}
-	return f.Close()
 }

@@ -1,13 +1,12 @@
 package study
 
 import (
+	"bytes"
 	"encoding/csv"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/seed621a2839/reweight/reference/diagnostics"
 	"github.com/seed621a2839/reweight/studies/learn/train"
@@ -35,18 +34,16 @@ type Effect struct {
 // Shown says whether the effect is shown after the correction.
 func (e *Effect) Shown() bool { return e.Adjusted <= alpha }
 
-func lacks(run train.Run) error { return fmt.Errorf("the study is not finished: it lacks %+v", run) }
-
 // effects compares the schemes of the runs with Uniform, each in its cells: what differs in neither
 // scheme nor seed nor rate. The effects of a scheme are a family.
 func effects(done Table, runs []train.Run) ([]Effect, error) {
-	of := map[train.Run][]Row{} // by cell and scheme, in the order of the seeds
+	of := map[train.Run][]train.Result{} // by cell and scheme, in the order of the seeds
 	var cells []train.Run
 	var schemes []string
 	for _, run := range runs {
 		row, ok := done[run]
 		if !ok {
-			return nil, lacks(run)
+			return nil, fmt.Errorf("the study is not finished: it lacks %+v", run)
 		}
 		cell := run
 		cell.Seed, cell.Rate = 0, 0
@@ -94,31 +91,36 @@ func effects(done Table, runs []train.Run) ([]Effect, error) {
 	return all, nil
 }
 
-// WriteEffects writes a line for each effect. Success is a share of the episodes.
-func WriteEffects(w io.Writer, all []Effect) error {
-	c := csv.NewWriter(w)
-	c.Write([]string{"arm", "game", "algorithm", "fluent", "errors", "scheme", "uniform_rate", "rate", "uniform", "reweighted", "difference", "low", "high", "p", "adjusted_p",
-		"start", "actions", "decided"}) // the first error stays, and Error returns it
+// effectOf returns the effect of a scheme in the cell of a run, or nil if there is none.
+func effectOf(all []Effect, cell train.Run, scheme string) *Effect {
+	cell.Scheme = scheme
+	for i := range all {
+		if cell.Rate = all[i].Rate; all[i].Run == cell {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// EffectsCSV returns a line for each effect. Success is a share of the episodes.
+func EffectsCSV(all []Effect) []byte {
+	var b bytes.Buffer
+	c := csv.NewWriter(&b)
+	c.Write([]string{"arm", "game", "algorithm", "fluent", "errors", "scheme",
+		"uniform_rate", "rate", "uniform", "reweighted", "difference", "low", "high", "p", "adjusted_p",
+		"start", "actions", "decided"})
 	for _, e := range all {
 		line := []string{e.Arm, e.Game, e.Algorithm, strconv.Itoa(e.Fluent), digits(e.Errors), e.Scheme}
-		for _, x := range []float64{e.UniformRate, e.Rate, e.Uniform, e.Reweighted, e.Difference, e.Low, e.High, e.P, e.Adjusted, e.Start, e.Actions, e.Decided} {
+		for _, x := range []float64{
+			e.UniformRate, e.Rate, e.Uniform, e.Reweighted, e.Difference, e.Low, e.High, e.P, e.Adjusted,
+			e.Start, e.Actions, e.Decided,
+		} {
 			line = append(line, digits(x))
 		}
 		c.Write(line)
 	}
 	c.Flush()
-	return c.Error()
-}
-
-// PrintEffects prints them as a table, in hundredths.
-func PrintEffects(w io.Writer, all []Effect) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "arm\tgame\talgorithm\tL\tq\tscheme\trates\tuniform\treweighted\tdifference\t95% interval\tp, corrected")
-	for _, e := range all {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%v\t%s\t%v, %v\t%.1f\t%.1f\t%+.1f\t%+.1f to %+.1f\t%.4f\n", e.Arm, e.Game, e.Algorithm, e.Fluent, e.Errors, e.Scheme, e.UniformRate, e.Rate,
-			100*e.Uniform, 100*e.Reweighted, 100*e.Difference, 100*e.Low, 100*e.High, e.Adjusted)
-	}
-	t.Flush()
+	return b.Bytes()
 }
 
 // A Prediction is one of docs/plan.md and what came of it.
@@ -138,36 +140,26 @@ func (p *Prediction) Verdict() string {
 
 // Predictions holds the effects to those of docs/plan.md, in its order.
 func Predictions(all []Effect) []Prediction {
-	of := func(scheme string, keep func(e *Effect) bool) (effects []Effect) {
+	of := func(scheme string, keep func(e Effect) bool) (lengths, differences []float64) {
 		for _, e := range all {
-			if e.Scheme == scheme && keep(&e) {
-				effects = append(effects, e)
+			if e.Scheme == scheme && keep(e) {
+				lengths, differences = append(lengths, float64(e.Fluent)), append(differences, e.Difference)
 			}
 		}
-		return effects
+		return lengths, differences
 	}
-	any := func(*Effect) bool { return true }
-	mean := func(effects []Effect) float64 {
-		sum := 0.0
-		for _, e := range effects {
-			sum += e.Difference
-		}
-		return sum / float64(len(effects))
+	mean := func(scheme string, keep func(e Effect) bool) float64 {
+		_, differences := of(scheme, keep)
+		return stat.Mean(differences, nil)
 	}
-	long := of("actfocus", func(e *Effect) bool { return e.Errors == 0 && e.Fluent >= 12 })
-	above := false
-	for _, e := range long {
-		above = above || e.Low > 0
-	}
-	gain := mean(long)
-	loss := mean(of("actfocus", func(e *Effect) bool { return e.Errors == 1 }))
-	var length, difference []float64
-	for _, e := range of("actfocus", func(e *Effect) bool { return e.Errors == 0 }) {
-		length, difference = append(length, float64(e.Fluent)), append(difference, e.Difference)
-	}
-	grows := diagnostics.Spearman(length, difference).Rho
-	beta := mean(of(train.ActFocusWithoutBeta, any)) - mean(of("actfocus", any))
-	aem := mean(of("aem", any))
+	any := func(Effect) bool { return true }
+	long := func(e Effect) bool { return e.Errors == 0 && e.Fluent >= 12 }
+	above := slices.ContainsFunc(all, func(e Effect) bool { return e.Scheme == "actfocus" && long(e) && e.Low > 0 })
+	gain := mean("actfocus", long)
+	loss := mean("actfocus", func(e Effect) bool { return e.Errors == 1 })
+	grows := diagnostics.Spearman(of("actfocus", func(e Effect) bool { return e.Errors == 0 })).Rho
+	beta := mean(train.ActFocusWithoutBeta, any) - mean("actfocus", any)
+	aem := mean("aem", any)
 	hundredths := func(x float64) string { return points(x) + " hundredths" }
 	return []Prediction{
 		{"ActFocus is better where L is 12 or 36 and q is 0", hundredths(gain), gain < 0 || !above},

@@ -1,7 +1,6 @@
 package study
 
 import (
-	"bytes"
 	"cmp"
 	"flag"
 	"fmt"
@@ -25,17 +24,13 @@ func TestEvidence(t *testing.T) {
 	all := must.Get(Read(folder + "arms.csv"))
 	maps.Copy(all, rows)
 	arms := must.Get(TheArms.Effects(all))
-	var csv, armsCSV, figure bytes.Buffer
-	must.Do(WriteEffects(&csv, effects))
-	must.Do(WriteEffects(&armsCSV, arms))
-	must.Do(WriteFigure(&figure, effects))
 	page = between(t, page, "the map", mapTable(effects))
 	page = between(t, page, "the rates", ratesTable(rows))
 	page = between(t, page, "the arms", armsTable(effects, arms))
 	for path, want := range map[string]string{
-		folder + "effects.csv":      csv.String(),
-		folder + "arms-effects.csv": armsCSV.String(),
-		docs + "map.svg":            figure.String(),
+		folder + "effects.csv":      string(EffectsCSV(effects)),
+		folder + "arms-effects.csv": string(EffectsCSV(arms)),
+		docs + "map.svg":            string(TheMap.Figure(effects)),
 		docs + "evidence.md":        page,
 	} {
 		if *update {
@@ -50,12 +45,13 @@ func TestEvidence(t *testing.T) {
 // between returns the page with this text between the lines that name the part.
 func between(t *testing.T, page, part, text string) string {
 	t.Helper()
-	begin, rest, ok := strings.Cut(page, "<!-- go test ./study -run Evidence -update: "+part+" -->\n\n")
+	name := "<!-- go test ./study -run Evidence -update: " + part + " -->\n\n"
+	begin, rest, ok := strings.Cut(page, name)
 	_, end, ok2 := strings.Cut(rest, "\n<!-- end -->")
 	if !ok || !ok2 {
 		t.Fatalf("docs/evidence.md has no part for %s", part)
 	}
-	return begin + "<!-- go test ./study -run Evidence -update: " + part + " -->\n\n" + text + "\n<!-- end -->" + end
+	return begin + name + text + "\n<!-- end -->" + end
 }
 
 // mapTable has a row for each cell, and what came of each prediction.
@@ -71,13 +67,10 @@ func mapTable(effects []Effect) string {
 		if cell.Scheme != schemes[0] {
 			continue
 		}
-		fmt.Fprintf(&b, "| %d | %v | %.0f%% | %.2f | %.0f | %.1f |", cell.Fluent, cell.Errors, 100*cell.Actions, cell.Decided, 100*cell.Start, 100*cell.Uniform)
+		fmt.Fprintf(&b, "| %d | %v | %.0f%% | %.2f | %.0f | %.1f |",
+			cell.Fluent, cell.Errors, 100*cell.Actions, cell.Decided, 100*cell.Start, 100*cell.Uniform)
 		for _, s := range schemes {
-			for _, e := range effects {
-				if e.Scheme == s && e.Fluent == cell.Fluent && e.Errors == cell.Errors {
-					fmt.Fprintf(&b, " %s |", differenceText(e))
-				}
-			}
+			fmt.Fprintf(&b, " %s |", differenceText(effectOf(effects, cell.Run, s)))
 		}
 		fmt.Fprintln(&b)
 	}
@@ -88,40 +81,31 @@ func mapTable(effects []Effect) string {
 // armsTable has a row for each change, with the map's own cells first, and what came of each prediction.
 func armsTable(of, arms []Effect) string {
 	var b strings.Builder
-	type change struct{ arm, game, algorithm, actFocus string }
-	row := func(title string, effects []Effect, c change) {
+	row := func(title string, effects []Effect, change train.Run, actFocus string) {
 		fmt.Fprintf(&b, "| %s |", title)
 		for _, cell := range TheArms.Cells {
-			for _, scheme := range []string{c.actFocus, "aem"} {
-				text := ""
-				for _, e := range effects {
-					if (e.Run == train.Run{Arm: c.arm, Game: c.game, Algorithm: c.algorithm, Fluent: cell.Fluent, Errors: cell.Errors, Scheme: scheme, Rate: e.Rate}) {
-						if text = differenceText(e); scheme != "aem" {
-							text = fmt.Sprintf("%.1f | %s", 100*e.Uniform, text)
-						}
-					}
-				}
-				fmt.Fprintf(&b, " %s |", text)
-			}
+			run := changed(cell, change)
+			e := effectOf(effects, run, actFocus)
+			fmt.Fprintf(&b, " %.1f | %s | %s |", 100*e.Uniform, differenceText(e), differenceText(effectOf(effects, run, "aem")))
 		}
 		fmt.Fprintln(&b)
 	}
 	fmt.Fprint(&b, "| | q 0: uniform | ActFocus | AEM | q 1: uniform | ActFocus | AEM |\n|---|---|---|---|---|---|---|\n")
-	as := change{"", TheArms.Game, TheArms.Algorithm, "actfocus"}
-	row("the map's", of, as)
+	row("the map's", of, train.Run{}, "actfocus")
 	for _, c := range TheArms.Changes {
-		row("`"+cmp.Or(c.Arm, c.Game, c.Algorithm)+"`", arms, change{c.Arm, cmp.Or(c.Game, as.game), cmp.Or(c.Algorithm, as.algorithm), as.actFocus})
+		row("`"+cmp.Or(c.Arm, c.Game, c.Algorithm)+"`", arms, c, "actfocus")
 	}
-	for i, title := range []string{"alpha 0", "alpha 0.3"} {
-		as.actFocus = TheArms.Alphas[i]
-		row(title, arms, as)
-	}
+	row("alpha 0", arms, train.Run{}, train.ActFocusAlpha0)
+	row("alpha 0.3", arms, train.Run{}, train.ActFocusAlpha03)
 	verdicts(&b, TheArms.Predictions(of, arms))
 	return b.String()
 }
 
 // differenceText is the difference with its interval, in bold if it is shown.
-func differenceText(e Effect) string {
+func differenceText(e *Effect) string {
+	if e == nil {
+		return ""
+	}
 	text := fmt.Sprintf("%s (%s to %s)", points(e.Difference), points(e.Low), points(e.High))
 	if e.Shown() {
 		return "**" + text + "**"
@@ -151,7 +135,9 @@ func ratesTable(rows Table) string {
 			for i, scheme := range schemes {
 				mean := 0.0
 				for _, seed := range TheMap.Tuning {
-					mean += rows[train.Run{Game: TheMap.Game, Algorithm: TheMap.Algorithm, Fluent: fluent, Scheme: scheme, Rate: rate, Seed: seed}].Success / 3
+					run := cell(fluent, 0)
+					run.Scheme, run.Rate, run.Seed = scheme, rate, seed
+					mean += rows[run].Success / 3
 				}
 				fmt.Fprintf(&b, "%s %.1f", []string{"", ",", ","}[i], 100*mean)
 			}
@@ -161,7 +147,7 @@ func ratesTable(rows Table) string {
 	}
 	fmt.Fprint(&b, "\n| of the 144 runs that compare | rate 0.01 is the best of three in | end below a tenth of success |\n|---|---|---|\n")
 	for _, scheme := range TheMap.Schemes {
-		lost, cells := 0, map[train.Run]bool{}
+		lost, best := 0, 0
 		for _, run := range TheMap.Comparing(rows) {
 			if run.Scheme != scheme {
 				continue
@@ -170,10 +156,10 @@ func ratesTable(rows Table) string {
 				lost++
 			}
 			if run.Seed == 1 && run.Rate == 1e-2 {
-				cells[run] = true
+				best++
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %d of 12 cells | %d |\n", map[bool]string{true: "uniform weights", false: schemeTitles[scheme]}[scheme == Uniform], len(cells), lost)
+		fmt.Fprintf(&b, "| %s | %d of 12 cells | %d |\n", cmp.Or(schemeTitles[scheme], "uniform weights"), best, lost)
 	}
 	return b.String()
 }

@@ -3,32 +3,18 @@ package study
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/seed621a2839/reweight/studies/learn/train"
 )
 
-// WriteFigure draws the effects as an SVG: a panel for each scheme, a column for each number of
+// Figure draws the effects as an SVG: a panel for each scheme, a column for each number of
 // fluent words, a row for each share of the decision in the reasoning. Blue cells gain and red ones
 // lose, the stronger the more; an effect that is shown after the correction is bold.
-func WriteFigure(w io.Writer, all []Effect) error {
+func (m Map) Figure(all []Effect) []byte {
 	const wide, high, left, top, gap = 76, 44, 92, 70, 40
-	var schemes []string
-	var lengths []int
-	var errors []float64
-	for _, e := range all {
-		if !slices.Contains(schemes, e.Scheme) {
-			schemes = append(schemes, e.Scheme)
-		}
-		if !slices.Contains(lengths, e.Fluent) {
-			lengths = append(lengths, e.Fluent)
-		}
-		if !slices.Contains(errors, e.Errors) {
-			errors = append(errors, e.Errors)
-		}
-	}
+	schemes, lengths, errors := m.Schemes[1:], m.Fluent, m.Errors
 	columns := min(2, len(schemes))
 	panelWide, panelHigh := len(lengths)*wide, len(errors)*high
 	width := left + columns*(panelWide+gap)
@@ -45,7 +31,7 @@ func WriteFigure(w io.Writer, all []Effect) error {
 		text(x0, y0-8, ` font-weight="bold"`, schemeTitles[scheme])
 		for row, q := range errors {
 			if i%columns == 0 {
-				text(x0-8, y0+row*high+high/2+5, ` text-anchor="end"`, share(q))
+				text(x0-8, y0+row*high+high/2+5, ` text-anchor="end"`, map[float64]string{0: "nothing", 0.5: "half", 1: "all"}[q])
 			}
 		}
 		if i%columns == 0 {
@@ -64,30 +50,20 @@ func WriteFigure(w io.Writer, all []Effect) error {
 			if e.Shown() {
 				bold = ` font-weight="bold"`
 			}
-			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"><title>%s to %s</title></rect>`+"\n", x, y, wide-2, high-2, shade(e.Difference), points(e.Low), points(e.High))
+			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"><title>%s to %s</title></rect>`+"\n",
+				x, y, wide-2, high-2, shade(e.Difference), points(e.Low), points(e.High))
 			text(x+wide/2-1, y+high/2+4, ` text-anchor="middle"`+bold, points(e.Difference))
 		}
 	}
 	text(left, height-12, ` font-size="12"`, "Words that mean nothing before each answer. Each side at its best rate. Bold: p at most 0.05, by Holm's method.")
 	fmt.Fprintln(&b, "</svg>")
-	_, err := w.Write(b.Bytes())
-	return err
+	return b.Bytes()
 }
 
 // schemeTitles are the names of the plan's schemes on its page.
 var schemeTitles = map[string]string{
-	"actfocus": "ActFocus", train.ActFocusWithoutBeta: "ActFocus, beta 0", train.ActFocusBySurprisal: "ActFocus by surprisal", "aem": "AEM",
-}
-
-// share names a share of the decision.
-func share(q float64) string {
-	switch q {
-	case 0:
-		return "nothing"
-	case 0.5:
-		return "half"
-	}
-	return "all"
+	"actfocus": "ActFocus", train.ActFocusWithoutBeta: "ActFocus, beta 0",
+	train.ActFocusBySurprisal: "ActFocus by surprisal", "aem": "AEM",
 }
 
 // shade is white at 0, and full blue or red at 20 hundredths.

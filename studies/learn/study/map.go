@@ -8,8 +8,6 @@ import (
 
 // A Map is the study of docs/plan.md: in which regime does a scheme help, each at its own best rate?
 type Map struct {
-	Game, Algorithm string
-
 	Fluent  []int     // words of each answer that mean nothing
 	Errors  []float64 // share of the mistakes made in the reasoning; with 0 it says nothing else
 	Schemes []string  // the first is Uniform
@@ -21,7 +19,6 @@ type Map struct {
 // TheMap is that of docs/plan.md, and SmokeMap a part of it for tests.
 var (
 	TheMap = Map{
-		Game: "sudoku4", Algorithm: "grpo",
 		Fluent:  []int{0, 4, 12, 36},
 		Errors:  []float64{0, 0.5, 1},
 		Schemes: []string{Uniform, "actfocus", train.ActFocusWithoutBeta, "aem", train.ActFocusBySurprisal},
@@ -30,17 +27,27 @@ var (
 		Seeds:   []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
 	}
 	SmokeMap = Map{
-		Game: "sudoku4", Algorithm: "grpo",
-		Fluent: []int{0, 4}, Errors: []float64{0}, Schemes: []string{Uniform, "actfocus", "aem"}, Rates: []float64{1e-3, 3e-3}, Tuning: []int{101}, Seeds: []int{1, 2},
+		Fluent:  []int{0, 4},
+		Errors:  []float64{0},
+		Schemes: []string{Uniform, "actfocus", "aem"},
+		Rates:   []float64{1e-3, 3e-3},
+		Tuning:  []int{101},
+		Seeds:   []int{1, 2},
 	}
 )
+
+// cell returns a run of a map, without scheme, rate and seed.
+func cell(fluent int, errors float64) train.Run {
+	return train.Run{Game: "sudoku4", Algorithm: "grpo", Fluent: fluent, Errors: errors}
+}
 
 func (m Map) runs(rates func(train.Run) []float64, seeds []int) (runs []train.Run) {
 	for _, seed := range seeds {
 		for _, fluent := range m.Fluent {
 			for _, errors := range m.Errors {
 				for _, scheme := range m.Schemes {
-					run := train.Run{Game: m.Game, Algorithm: m.Algorithm, Scheme: scheme, Fluent: fluent, Errors: errors}
+					run := cell(fluent, errors)
+					run.Scheme = scheme
 					for _, rate := range rates(run) {
 						run.Rate, run.Seed = rate, seed
 						runs = append(runs, run)
@@ -76,27 +83,17 @@ func (m Map) best(done Table, run train.Run) float64 {
 	return m.Rates[slices.Index(means, slices.Max(means))]
 }
 
-// Do does the runs of the map that the file lacks. It says after each how many are done, and of how
-// many.
+// Do does the runs of the map that the file lacks.
 func (m Map) Do(path string, settings train.Settings, said func(done, of int)) (Table, error) {
 	done, err := Read(path)
 	if err != nil {
 		return nil, err
 	}
-	of := len(m.Choosing()) + len(m.Comparing(done))
-	count := func(rows int) { said(rows, of) }
-	if err := done.Do(path, settings, m.Choosing(), count); err != nil {
+	if err := done.Do(path, settings, m.Choosing(), said); err != nil {
 		return nil, err
 	}
-	return done, done.Do(path, settings, m.Comparing(done), count)
+	return done, done.Do(path, settings, m.Comparing(done), said)
 }
 
 // Effects compares the schemes with uniform weights.
-func (m Map) Effects(done Table) ([]Effect, error) {
-	for _, run := range m.Choosing() {
-		if _, ok := done[run]; !ok {
-			return nil, lacks(run)
-		}
-	}
-	return effects(done, m.Comparing(done))
-}
+func (m Map) Effects(done Table) ([]Effect, error) { return effects(done, m.Comparing(done)) }

@@ -23,14 +23,7 @@ const (
 // R is 1 if the answer is the best one, and 0 if not. For each prompt some reasonings are drawn, and
 // for each of these some answers. Both variances are unbiased, so that D may be a little below 0.
 // It is NaN for a policy that answers always in the same way.
-func (s Settings) Decided(agent *policy.Policy, run Run) (float64, error) {
-	s, err := s.of(run)
-	if err != nil {
-		return 0, err
-	}
-	game := env.Games[run.Game]
-	begin := game.New
-	game.New = func() env.Environment { return firstAnswer{begin()} }
+func (s Settings) Decided(agent *policy.Policy, run Run) float64 {
 	random := rand.New(rand.NewPCG(forDecided<<32|uint64(run.Seed), 0))
 	var all []start
 	for range decidedPrompts {
@@ -42,30 +35,18 @@ func (s Settings) Decided(agent *policy.Policy, run Run) (float64, error) {
 			}
 		}
 	}
-	t := table{rules: s.rules(run)}
-	t.play(agent.Clone(), game, all)
-	return decided(t.episodes), nil
+	return decided(s.of(run).rules(run).firstAnswer().play(agent, all))
 }
 
 // decided is D of the episodes.
 func decided(episodes []*episode) float64 {
 	var within, between float64 // sums of variances
 	for p := range decidedPrompts {
-		var means []float64
+		var sum, squares float64 // of the means of the reasonings
 		for m := range decidedReasonings {
-			wins := 0
-			for k := range decidedAnswers {
-				if episodes[(p*decidedReasonings+m)*decidedAnswers+k].success {
-					wins++
-				}
-			}
-			mean := float64(wins) / decidedAnswers
-			means = append(means, mean)
+			mean := success(episodes[(p*decidedReasonings+m)*decidedAnswers:][:decidedAnswers])
 			within += mean * (1 - mean) * decidedAnswers / (decidedAnswers - 1)
-		}
-		var sum, squares float64
-		for _, x := range means {
-			sum, squares = sum+x, squares+float64(x*x)
+			sum, squares = sum+mean, squares+float64(mean*mean)
 		}
 		between += (squares - float64(sum*sum)/decidedReasonings) / (decidedReasonings - 1)
 	}
@@ -77,7 +58,13 @@ func decided(episodes []*episode) float64 {
 	return between / (within + between)
 }
 
-// A firstAnswer is a game that ends with the first answer, which succeeds if it is the best one.
+// firstAnswer lets each episode end with its first answer, which succeeds if it is the best one.
+func (r rules) firstAnswer() rules {
+	begin := r.newGame
+	r.newGame = func() env.Environment { return firstAnswer{begin()} }
+	return r
+}
+
 type firstAnswer struct{ env.Environment }
 
 func (g firstAnswer) Act(answer int) (done, success bool) { return true, answer == g.Best() }

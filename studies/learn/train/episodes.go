@@ -17,104 +17,20 @@ const (
 
 // Rules say how episodes are played, and what their tokens are.
 type rules struct {
-	fluent     int     // words of a response that mean nothing
-	echo       bool    // the observation is shown once more after the fluent words
-	formatActs bool    // tags, and responses without an answer between two, are actions and not reasoning
-	penalty    float32 // taken from the reward of an episode with such a response
+	newGame    func() env.Environment
+	fluent     int           // words of a response that mean nothing, after which the observation is shown once more
+	formatRole reweight.Role // of tags, and of responses without an answer between two
+	penalty    float32       // taken from the reward of an episode with such a response
 }
 
-// An episode is one game and what was said in it.
-type episode struct {
-	game    env.Environment
-	tokens  []int32
-	role    []reweight.Role
-	turn    []int32 // number of each token's response; -1 in observations
-	turns   int32   // responses so far
-	done    bool
-	success bool
-	rules
-
-	malformed int32 // responses without an answer between two tags
-
-	reply  int // where the present response begins
-	said   int // words of it
-	answer int // where its answer begins, or 0
-}
-
-// begin starts a new game and shows the first observation.
-func (e *episode) begin(start, luck uint64) {
-	e.game.Reset(start, luck)
-	*e = episode{game: e.game, rules: e.rules, tokens: e.tokens[:0], role: e.role[:0], turn: e.turn[:0]}
-	e.observe()
-}
-
-// observe appends an observation, after which a response begins.
-func (e *episode) observe() {
-	e.show(env.Begin)
-	e.reply, e.said, e.answer = len(e.tokens), 0, 0
-}
-
-// show appends an observation and what follows it.
-func (e *episode) show(after ...int32) {
-	e.tokens = append(append(e.tokens, e.game.Observe()...), after...)
-	for len(e.role) < len(e.tokens) {
-		e.role = append(e.role, reweight.RoleMasked)
-		e.turn = append(e.turn, -1)
+// rules are those of the run's episodes. The observation is shown again because a policy of
+// this width forgets it over a long reasoning.
+func (s Settings) rules(run Run) rules {
+	r := rules{env.Games[run.Game].New, run.Fluent, reweight.RoleReasoning, float32(s.Penalty)}
+	if s.FormatActs {
+		r.formatRole = reweight.RoleAction
 	}
-}
-
-// formatRole is that of tags, and of responses without an answer between two.
-func (r rules) formatRole() reweight.Role {
-	if r.formatActs {
-		return reweight.RoleAction
-	}
-	return reweight.RoleReasoning
-}
-
-// say appends a token of the agent. Where the response ends with it, the answer
-// is carried out and the next observation follows, unless the episode is over.
-func (e *episode) say(token int32) {
-	e.tokens = append(e.tokens, token)
-	e.turn = append(e.turn, e.turns)
-	e.said++
-	role := reweight.RoleReasoning
-	switch {
-	case token == env.AnswerEnd, e.answer == 0 && token == env.AnswerStart:
-		role = e.formatRole()
-	case e.answer > 0:
-		role = reweight.RoleAction
-	}
-	e.role = append(e.role, role)
-	if e.answer == 0 && token == env.AnswerStart {
-		e.answer = len(e.tokens)
-	}
-	if e.echo && e.said == e.fluent && e.answer == 0 && token != env.AnswerEnd {
-		e.show()
-	}
-
-	var answer []int32
-	switch {
-	case token == env.AnswerEnd:
-		if e.answer > 0 {
-			answer = e.tokens[e.answer : len(e.tokens)-1]
-		}
-	case e.said == longestResponse+e.fluent, e.answer > 0 && len(e.tokens)-e.answer > longestAnswer:
-	default:
-		return
-	}
-	if len(answer) == 0 { // only what is between two tags is an action
-		e.malformed++
-		for t := e.reply; t < len(e.role); t++ {
-			if e.role[t] != reweight.RoleMasked {
-				e.role[t] = e.formatRole()
-			}
-		}
-	}
-	e.turns++
-	e.done, e.success = e.game.Act(env.Find(e.game, answer))
-	if !e.done {
-		e.observe()
-	}
+	return r
 }
 
 // A start says how an episode begins and what chance does in it: equal starts,
@@ -141,30 +57,100 @@ func starts(groups, size int, purpose, seed, iteration uint64) []start {
 	return all
 }
 
-// A table seats the episodes of a batch. Its memory is used again by each batch.
-type table struct {
+// An episode is one game and what was said in it.
+type episode struct {
 	rules
-	episodes []*episode
-	batch    reweight.Batch
+	start
+	game    env.Environment
+	tokens  []int32
+	role    []reweight.Role
+	turn    []int32 // number of each token's response; -1 in observations
+	turns   int32   // responses so far
+	done    bool
+	success bool
+
+	malformed int32 // responses without an answer between two tags
+
+	reply  int // where the present response begins
+	said   int // words of it
+	answer int // where its answer begins, or 0
 }
 
-// seat begins an episode for each start.
-func (t *table) seat(game env.Game, starts []start) {
-	for len(t.episodes) < len(starts) {
-		t.episodes = append(t.episodes, &episode{game: game.New()})
-	}
-	t.episodes = t.episodes[:len(starts)]
-	for i, s := range starts {
-		t.episodes[i].rules = t.rules
-		t.episodes[i].begin(s.state, s.luck)
+// begin starts a game and shows the first observation.
+func (r rules) begin(s start) *episode {
+	e := &episode{rules: r, start: s, game: r.newGame()}
+	e.game.Reset(s.state, s.luck)
+	e.observe()
+	return e
+}
+
+// observe shows the agent an observation, after which a response begins.
+func (e *episode) observe() {
+	e.show(append(e.game.Observe(), env.Begin))
+	e.reply, e.said, e.answer = len(e.tokens), 0, 0
+}
+
+// show appends tokens that are not the agent's.
+func (e *episode) show(tokens []int32) {
+	for _, token := range tokens {
+		e.tokens = append(e.tokens, token)
+		e.role = append(e.role, reweight.RoleMasked)
+		e.turn = append(e.turn, -1)
 	}
 }
 
-// play lets the policy play an episode from each start, and packs them into t.batch.
-func (t *table) play(agent *policy.Policy, game env.Game, starts []start) {
-	t.seat(game, starts)
-	for i, e := range t.episodes {
-		chance := rand.NewPCG(starts[i].draws, 0)
+// say appends a token of the agent. Where the response ends with it, the answer
+// is carried out and the next observation follows, unless the episode is over.
+func (e *episode) say(token int32) {
+	e.tokens = append(e.tokens, token)
+	e.turn = append(e.turn, e.turns)
+	e.said++
+	role := reweight.RoleReasoning
+	switch {
+	case token == env.AnswerEnd:
+		role = e.formatRole
+	case e.answer > 0:
+		role = reweight.RoleAction
+	case token == env.AnswerStart:
+		role = e.formatRole
+		e.answer = len(e.tokens)
+	}
+	e.role = append(e.role, role)
+	if e.said == e.fluent && e.answer == 0 && token != env.AnswerEnd {
+		e.show(e.game.Observe())
+	}
+
+	var answer []int32
+	switch {
+	case token == env.AnswerEnd:
+		if e.answer > 0 {
+			answer = e.tokens[e.answer : len(e.tokens)-1]
+		}
+	case e.said == longestResponse+e.fluent, e.answer > 0 && len(e.tokens)-e.answer > longestAnswer:
+	default:
+		return
+	}
+	if len(answer) == 0 { // only what is between two tags is an action
+		e.malformed++
+		for t := e.reply; t < len(e.role); t++ {
+			if e.role[t] != reweight.RoleMasked {
+				e.role[t] = e.formatRole
+			}
+		}
+	}
+	e.turns++
+	e.done, e.success = e.game.Act(env.Find(e.game, answer))
+	if !e.done {
+		e.observe()
+	}
+}
+
+// play lets the policy play an episode from each start.
+func (r rules) play(agent *policy.Policy, starts []start) []*episode {
+	var episodes []*episode
+	for _, s := range starts {
+		e := r.begin(s)
+		chance := rand.NewPCG(s.draws, 0)
 		random := rand.New(chance)
 		state, read := make([]float32, agent.Hidden), 0
 		for !e.done {
@@ -172,27 +158,25 @@ func (t *table) play(agent *policy.Policy, game env.Game, starts []start) {
 				agent.Step(state, e.tokens[read])
 			}
 			token := policy.Sample(agent.Logits(state, []int{0}), random.Float64())
-			if starts[i].again != 0 && token == env.AnswerStart && e.turns == 0 && e.answer == 0 {
-				chance.Seed(starts[i].again, 0)
+			if s.again != 0 && token == env.AnswerStart && e.turns == 0 && e.answer == 0 {
+				chance.Seed(s.again, 0)
 			}
 			e.say(token)
 		}
+		episodes = append(episodes, e)
 	}
-	t.pack(starts)
+	return episodes
 }
 
-// pack makes t.batch of the episodes, with the arrays that do not depend on a
-// policy.
-func (t *table) pack(starts []start) {
-	b := &t.batch
-	b.TokenIDs, b.Role, b.SpanIDs = b.TokenIDs[:0], b.Role[:0], b.SpanIDs[:0]
-	b.SeqOffsets, b.GroupIDs, b.Rewards = append(b.SeqOffsets[:0], 0), b.GroupIDs[:0], b.Rewards[:0]
+// pack makes a batch of the episodes, with the arrays that do not depend on a policy.
+func pack(episodes []*episode) *reweight.Batch {
+	b := &reweight.Batch{SeqOffsets: []int64{0}}
 	spans := int32(0)
-	for i, e := range t.episodes {
-		for j, role := range e.role {
+	for _, e := range episodes {
+		for _, turn := range e.turn {
 			span := int32(-1)
-			if role != reweight.RoleMasked {
-				span = spans + e.turn[j]
+			if turn >= 0 {
+				span = spans + turn
 			}
 			b.SpanIDs = append(b.SpanIDs, span)
 		}
@@ -200,7 +184,7 @@ func (t *table) pack(starts []start) {
 		b.TokenIDs = append(b.TokenIDs, e.tokens...)
 		b.Role = append(b.Role, e.role...)
 		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.TokenIDs)))
-		b.GroupIDs = append(b.GroupIDs, starts[i].group)
+		b.GroupIDs = append(b.GroupIDs, e.group)
 		reward := float32(0)
 		if e.success {
 			reward = 1
@@ -210,32 +194,25 @@ func (t *table) pack(starts []start) {
 		}
 		b.Rewards = append(b.Rewards, reward)
 	}
+	return b
 }
 
-// success returns the share of the batch's episodes that ended in success.
-func (t *table) success() float64 {
+// success returns the share of the episodes that ended in success.
+func success(episodes []*episode) float64 {
 	wins := 0
-	for _, e := range t.episodes {
+	for _, e := range episodes {
 		if e.success {
 			wins++
 		}
 	}
-	return float64(wins) / float64(len(t.episodes))
+	return float64(wins) / float64(len(episodes))
 }
 
-// malformed returns the share of the batch's responses that had no answer between two tags.
-func (t *table) malformed() float64 {
+// malformed returns the share of the episodes' responses that had no answer between two tags.
+func malformed(episodes []*episode) float64 {
 	var malformed, all int32
-	for _, e := range t.episodes {
+	for _, e := range episodes {
 		malformed, all = malformed+e.malformed, all+e.turns
 	}
 	return float64(malformed) / float64(all)
-}
-
-// resized returns a slice of n elements, in s's memory if it is large enough.
-func resized[E any](s []E, n int) []E {
-	if cap(s) < n {
-		return make([]E, n, n+n/2)
-	}
-	return s[:n]
 }

@@ -111,7 +111,7 @@ func sentence(words string) (tokens []int32) {
 func letters(roles []reweight.Role) string {
 	var text strings.Builder
 	for _, role := range roles {
-		text.WriteByte(map[reweight.Role]byte{reweight.RoleMasked: 'm', reweight.RoleReasoning: 'r', reweight.RoleAction: 'a'}[role])
+		text.WriteByte([]byte{reweight.RoleMasked: 'm', reweight.RoleReasoning: 'r', reweight.RoleAction: 'a'}[role])
 	}
 	return text.String()
 }

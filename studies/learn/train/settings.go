@@ -20,22 +20,17 @@ type Settings struct {
 	Minibatches int
 	Epochs      int
 
-	LearningRate float64
-	Warmup       int     // updates in which the rate rises to that; 0 for none
-	Lambda       float64 // of GAE, in PPO
-	CriticCoef   float64 // of the critic's loss, in PPO
+	Warmup int // updates in which the rate rises to that of the run; 0 for none
 
 	Penalty    float64 // taken from the reward of an episode with a response that has no answer between two tags
 	FormatActs bool    // tags and such responses are actions and not reasoning
-	Echo       bool    // the observation is shown once more after the fluent words, and nobody learns to say it
 	Keep       float64 // share of the groups that are learned from: those with the most variance of rewards
 
 	Evaluation int // episodes that measure a policy before and after
 }
 
 // Default is what the studies use: the settings of the papers and of verl, scaled to a policy of
-// some ten thousand parameters. The observation is shown again because a policy of this width
-// forgets it over a long reasoning.
+// some ten thousand parameters.
 var Default = Settings{
 	Hidden:         32,
 	Demonstrations: 25600,
@@ -47,12 +42,8 @@ var Default = Settings{
 	GroupSize:      8,
 	Minibatches:    4,
 	Epochs:         1,
-	LearningRate:   3e-3,
 	Warmup:         8,
-	Lambda:         1,
-	CriticCoef:     0.5,
 	Penalty:        0.1,
-	Echo:           true,
 	Keep:           1,
 	Evaluation:     256,
 }

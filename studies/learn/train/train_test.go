@@ -1,25 +1,28 @@
 package train
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"gonum.org/v1/gonum/floats"
+
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/scheme"
-	"github.com/seed621a2839/reweight/studies/learn/env"
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )
+
+var algorithms = []string{"grpo", "ppo"}
 
 // small are settings with which a test takes a second.
 var small = func() Settings {
 	s := Default
-	s.Warmup, s.Penalty, s.Echo, s.Lambda = 0, 0, false, 0.95
+	s.Warmup, s.Penalty = 0, 0
 	s.Hidden, s.Iterations, s.Evaluation = 16, 50, 1000
-	s.Demonstrations, s.WarmRate, s.LearningRate = 4800, 1e-2, 1.5e-2
+	s.Demonstrations, s.WarmRate = 4800, 1e-2
 	return s
 }()
 
@@ -27,19 +30,14 @@ var small = func() Settings {
 // a reasoning that is part of what they learn, by PPO.
 func TestBandit(t *testing.T) {
 	add(t, "bandit", 1, newBandit)
-	average := 0.0
-	for _, p := range payoff {
-		average += p / float64(len(payoff))
-	}
-	for _, side := range []struct {
-		algorithm string
-		errors    float64
-	}{{"grpo", 0}, {"ppo", 0.5}} {
-		warm := must.Get(small.WarmStart(Run{Game: "bandit", Errors: side.errors}))
-		for _, scheme := range []string{"uniform", "actfocus+aem"} {
-			run := Run{Game: "bandit", Algorithm: side.algorithm, Errors: side.errors, Scheme: scheme, Seed: 1}
-			result := must.Get(small.Do(run, warm))
-			t.Logf("%v %s %s: %.3f to %.3f", side.errors, side.algorithm, scheme, result.Start, result.Final)
+	average := floats.Sum(payoff[:]) / float64(len(payoff))
+	for i, algorithm := range algorithms {
+		run := Run{Game: "bandit", Algorithm: algorithm, Errors: float64(i) / 2, Rate: 1.5e-2}
+		warm := small.WarmStart(run)
+		run.Seed = 1
+		for _, run.Scheme = range []string{"uniform", "actfocus+aem"} {
+			result := small.Do(run, warm)
+			t.Logf("%+v: %.3f to %.3f", run, result.Start, result.Final)
 			if math.Abs(result.Start-average) > 0.06 {
 				t.Errorf("%+v: begins with a success of %.3f, want about %.3f", run, result.Start, average)
 			}
@@ -55,108 +53,167 @@ func TestBandit(t *testing.T) {
 // its value: along random directions in each group of parameters.
 func TestGradient(t *testing.T) {
 	add(t, "bandit", 1, newBandit)
-	game := env.Games["bandit"]
-	settings := small
-	warm := must.Get(settings.WarmStart(Run{Game: "bandit", Errors: 0.5}))
-	for _, scheme := range []scheme.Scheme{scheme.MustParse("uniform"), scheme.MustParse("actfocus+aem")} {
-		for _, algorithm := range Algorithms {
-			tr := trainer{Settings: settings, game: game, scheme: scheme, algorithm: algorithm, reference: warm}
-			tr.agent, tr.gradient = warm.Clone(), warm.Zeros()
-			tr.seats.play(tr.agent, game, starts(8, 8, forTraining, 0, 0))
-			b := &tr.seats.batch
-			must.Do(tr.describe(b))
-			weights := must.Get(tr.credit(b))
-			o := objective{loss: scheme.Options.Loss, critic: reweight.ValueLossOptions{Clip: 0.5}}
-			if algorithm == "ppo" {
-				o.criticCoef = 0.5
-			}
+	warm := small.WarmStart(Run{Game: "bandit", Errors: 0.5})
+	for _, algorithm := range algorithms {
+		for _, scheme := range []string{"uniform", "actfocus+aem"} {
+			tr := small.trainer(Run{Game: "bandit", Algorithm: algorithm, Scheme: scheme}, warm)
+			b := pack(tr.play(tr.agent, starts(8, 8, forTraining, 0, 0)))
+			tr.describe(b)
+			weights := tr.credit(b)
 			// Away from the old policy, so that ratios are not 1.
 			random := rand.New(rand.NewPCG(1, 2))
 			for i := range tr.agent.Parameters {
 				tr.agent.Parameters[i] += 0.02 * float32(random.NormFloat64())
 			}
-			value := func(agent *policy.Policy) float64 {
-				l := learner{agent: agent, gradient: agent.Zeros()}
-				loss, critic, err := l.differentiate(b, weights, o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return loss.Loss + o.criticCoef*critic.Loss
-			}
-			if _, _, err := tr.differentiate(b, weights, o); err != nil {
-				t.Fatal(err)
-			}
+			tr.differentiate(b, weights, tr.scheme.Options.Loss)
 			groups := func(p *policy.Policy) map[string][]float32 {
-				return map[string][]float32{"input": p.Input, "u": p.U, "bias": p.Bias, "head": p.Head, "head bias": p.HeadBias, "value": p.Value, "value bias": p.ValueBias}
+				return map[string][]float32{"input": p.Input, "u": p.U, "bias": p.Bias, "head": p.Head,
+					"head bias": p.HeadBias, "value": p.Value, "value bias": p.ValueBias}
 			}
-			for name, gradient := range groups(tr.gradient) {
-				norm := 0.0
-				for _, g := range gradient {
-					norm += float64(g) * float64(g)
+			for name, group := range groups(tr.gradient) {
+				gradient := make([]float64, len(group))
+				for i, g := range group {
+					gradient[i] = float64(g)
 				}
-				norm = math.Sqrt(norm)
+				norm := floats.Norm(gradient, 2)
 				if norm == 0 {
-					if o.criticCoef != 0 || name != "value" && name != "value bias" {
-						t.Errorf("%s %s: the gradient with respect to %s is 0", scheme.Name, algorithm, name)
+					if algorithm == "ppo" || name != "value" && name != "value bias" {
+						t.Errorf("%s %s: the gradient with respect to %s is 0", scheme, algorithm, name)
 					}
 					continue
 				}
 				// Half along the gradient, half at random: no part is left out, and the
 				// change is large against float32's rounding.
 				direction := make([]float64, len(gradient))
-				want := 0.0
 				for i, g := range gradient {
-					direction[i] = float64(g)/norm + random.NormFloat64()/math.Sqrt(float64(len(gradient)))
-					want += direction[i] * float64(g)
+					direction[i] = g/norm + random.NormFloat64()/math.Sqrt(float64(len(gradient)))
 				}
 				const step = 1e-3
-				sides := [2]float64{}
-				for side, sign := range []float64{1, -1} {
-					moved := tr.agent.Clone()
-					for i, parameters := 0, groups(moved)[name]; i < len(parameters); i++ {
-						parameters[i] += float32(sign * step * direction[i])
+				value := func(along float64) float64 {
+					moved := newLearner(tr.agent.Clone())
+					parameters := groups(moved.agent)[name]
+					for i := range parameters {
+						parameters[i] += float32(along * direction[i])
 					}
-					sides[side] = value(moved)
+					return moved.differentiate(b, weights, tr.scheme.Options.Loss)
 				}
-				got := (sides[0] - sides[1]) / (2 * step)
+				got, want := (value(step)-value(-step))/(2*step), floats.Dot(direction, gradient)
 				if math.Abs(got-want) > 0.01*math.Abs(want)+1e-4 {
-					t.Errorf("%s %s: along %s the objective changes by %.6f, the gradient says %.6f", scheme.Name, algorithm, name, got, want)
+					t.Errorf("%s %s: along %s the objective changes by %.6f, want %.6f", scheme, algorithm, name, got, want)
 				}
 			}
 		}
 	}
 }
 
-// A run gives the same bits on every instruction set, and on every CPU: those of
-// the number here.
-func TestSameBits(t *testing.T) {
-	want := map[string]string{
-		"grpo": "830d4141a52a295c54fde09ad220e4f07836160bdd4121ea246c16d32aad8f39",
-		"ppo":  "08a242a1bcd800d4af4846a5d1a0251753511ff185a411bd379f923cea0b6991",
+// The minibatches of a batch are valid batches, and one after another they are
+// the batch.
+func TestSlice(t *testing.T) {
+	for _, algorithm := range algorithms {
+		_, _, b := played(algorithm)
+		weights := slices.Clone(b.Entropy) // any numbers
+		arrays := func(b *reweight.Batch, weights []float32) [][]float32 {
+			return [][]float32{b.OldLogprobs, b.RefLogprobs, b.Advantages, b.Values, b.Returns, weights}
+		}
+		for minibatches := 1; minibatches <= b.Trajectories(); minibatches++ {
+			all := reweight.Batch{SeqOffsets: []int64{0}}
+			floats := make([][]float32, 6)
+			for number := range minibatches {
+				part, partWeights := slice(b, weights, number, minibatches)
+				must.Do(part.Validate())
+				if few := b.Trajectories() / minibatches; part.Trajectories() < few || part.Trajectories() > few+1 {
+					t.Errorf("part %d of %d has %d of %d trajectories", number, minibatches, part.Trajectories(), b.Trajectories())
+				}
+				for _, offset := range part.SeqOffsets[1:] {
+					all.SeqOffsets = append(all.SeqOffsets, int64(len(all.Role))+offset)
+				}
+				all.Role = append(all.Role, part.Role...)
+				all.TokenIDs = append(all.TokenIDs, part.TokenIDs...)
+				for i, array := range arrays(&part, partWeights) {
+					floats[i] = append(floats[i], array...)
+				}
+			}
+			if !slices.Equal(all.SeqOffsets, b.SeqOffsets) || !slices.Equal(all.Role, b.Role) ||
+				!slices.Equal(all.TokenIDs, b.TokenIDs) || !slices.EqualFunc(floats, arrays(b, weights), slices.Equal) {
+				t.Errorf("%s: %d minibatches are not the batch", algorithm, minibatches)
+			}
+		}
+		if _, none := slice(b, nil, 0, 1); none != nil {
+			t.Error("a part has weights, the batch has none")
+		}
+		if (b.Returns != nil) != (algorithm == "ppo") || slices.Equal(b.OldLogprobs, b.RefLogprobs) {
+			t.Error("the batch lacks something")
+		}
 	}
+}
+
+// Groups whose rewards do not vary most weigh nothing.
+func TestKeep(t *testing.T) {
+	b := &reweight.Batch{
+		Role:       make([]reweight.Role, 9),
+		Rewards:    []float32{0, 0, 0, 1, 1, 1, 0, 0.5},
+		SeqOffsets: []int64{0, 1, 2, 3, 4, 5, 6, 7, 9},
+	}
+	for _, c := range []struct {
+		weights []float32
+		share   float64
+		want    []float32
+	}{
+		{nil, 0.25, []float32{0, 0, 1, 1, 0, 0, 0, 0, 0}},
+		{nil, 0.5, []float32{0, 0, 1, 1, 0, 0, 1, 1, 1}},
+		{[]float32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 0.3, []float32{0, 0, 3, 4, 0, 0, 7, 8, 9}},
+	} {
+		if got := keep(b, c.weights, 2, c.share); !slices.Equal(got, c.want) {
+			t.Errorf("share %v: %v, want %v", c.share, got, c.want)
+		}
+	}
+}
+
+// A run gives the same bits on every instruction set, and on every CPU, which are those of the study: the hash of the
+// parameters at its end begins with these digits, with each arm, game and scheme.
+func TestSameBits(t *testing.T) {
 	settings := Default
-	settings.Mistakes = 0.35
 	settings.Hidden, settings.Demonstrations, settings.WarmRate = 12, 800, 4e-2 // learns enough to succeed now and then
 	settings.Iterations, settings.Groups, settings.Minibatches, settings.Evaluation = 3, 4, 2, 8
-	warm := must.Get(settings.WarmStart(Run{Game: "frozenlake4", Errors: 0.5}))
-	for _, algorithm := range Algorithms {
+	settings.Mistakes, settings.Starts = 0.35, 1
+	starts := Starts{Settings: settings}
+	for want, c := range map[string]Run{
+		"830d4141a52a295c": {},
+		"08a242a1bcd800d4": {Algorithm: "ppo"},
+		"1cecf9a3f354d5c9": {Algorithm: "ppo", Scheme: "aem"},
+		"5b0f0e9d4e924009": {Arm: "no_penalty"},
+		"8aac158c46a21fcc": {Arm: "tags_act"},
+		"9d7bebd3c28bd634": {Arm: "filter"},
+		"f35ee5d02ca0db7e": {Arm: "epochs"},
+		"9c6ca8f24169bb31": {Arm: "easy"},
+		"548b65db468ef99a": {Arm: "wide"},
+		"8458783a81a35f15": {Game: "sokoban"},
+		"d6e9ec6ef6d22033": {Game: "sudoku4"},
+		"c07b99b9ceb7d1eb": {Game: "shop"},
+		"40931bf890d794c4": {Scheme: "uniform"},
+		"c7a4863ebe06c8ed": {Scheme: ActFocusWithoutBeta},
+		"8c139189aa4ad805": {Scheme: ActFocusBySurprisal},
+		"5c05e95f6a5170db": {Scheme: ActFocusAlpha0},
+		"8de528a8534ed292": {Scheme: ActFocusAlpha03},
+	} {
+		run := c
+		run.Game, run.Algorithm = cmp.Or(c.Game, "frozenlake4"), cmp.Or(c.Algorithm, "grpo")
+		run.Scheme = cmp.Or(c.Scheme, "actfocus+aem")
+		run.Fluent, run.Errors, run.Rate, run.Seed = 1, 0.5, 3e-3, 3
+		warm := starts.For(Run{Arm: run.Arm, Game: run.Game, Errors: 0.5})
 		var first string
-		for i, isa := range reweight.AvailableISAs() {
-			run := Run{Game: "frozenlake4", Algorithm: algorithm, Errors: 0.5, Scheme: "actfocus+aem", Fluent: 1, Seed: 3}
-			result := must.Get(settings.do(run, warm, isa))
-			if slices.Max(result.Success) == 0 {
-				t.Errorf("%s: no episode of the training succeeds, so the test says little", algorithm)
+		for _, isa := range reweight.AvailableISAs() {
+			result := settings.do(run, warm, isa)
+			if c == (Run{}) && result.Success == 0 {
+				t.Error("no episode of the training succeeds, so the test says little")
+			}
+			if result.Weights[:16] != want {
+				t.Errorf("%+v, %v: the parameters at the end have the hash %s, want %s", run, isa, result.Weights[:16], want)
 			}
 			result.Seconds = 0
 			text := fmt.Sprint(result) // a NaN is not equal to itself
-			if i == 0 {
-				first = text
-			}
-			if result.Weights != want[algorithm] {
-				t.Errorf("%s, %v: the parameters at the end have the hash %s, want %s", algorithm, isa, result.Weights, want[algorithm])
-			}
-			if text != first {
-				t.Errorf("%s: %v and %v give different results", algorithm, isa, reweight.AvailableISAs()[0])
+			if first = cmp.Or(first, text); text != first {
+				t.Errorf("%v and %v give different results", isa, reweight.AvailableISAs()[0])
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package train
 import (
 	"cmp"
 	"math/rand/v2"
+	"slices"
+	"sync"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/studies/learn/env"
@@ -17,58 +19,61 @@ const (
 	forDecided
 )
 
+// Starts makes the warm starts that runs begin with, each once.
+type Starts struct {
+	Settings Settings
+	made     sync.Map // a func() *policy.Policy for each Run of which WarmStart makes another
+}
+
+// For returns the start of a run, which others may share. The seeds take the warm starts
+// of a game and kind of reasoning in turn.
+func (s *Starts) For(run Run) *policy.Policy {
+	key := Run{Game: run.Game, Seed: run.Seed % s.Settings.Starts, Fluent: run.Fluent, Errors: run.Errors}
+	if arms[run.Arm].start {
+		key.Arm = run.Arm
+	}
+	start, _ := s.made.LoadOrStore(key, sync.OnceValue(func() *policy.Policy { return s.Settings.WarmStart(key) }))
+	return start.(func() *policy.Policy)() // a second run that needs it waits for the first one
+}
+
 // WarmStart returns a policy that imitates noisy play of a game. In a share of
 // the turns, the demonstrator makes a mistake: its answer is drawn at random, and
 // may be the best one by luck. A share of these are mistakes of its reasoning, which
 // leads to that answer, and the others are slips: the reasoning leads to the best answer.
 // Of the run, Arm, Game, Fluent, Errors and, for the number of the start, Seed count.
-func (s Settings) WarmStart(run Run) (*policy.Policy, error) {
-	s, err := s.of(run)
-	if err != nil {
-		return nil, err
-	}
-	number := run.Seed
-	l := learner{agent: policy.New(len(env.Words), s.Hidden, uint64(number))}
-	l.ws.Workers = 1
-	l.gradient = l.agent.Zeros()
+func (s Settings) WarmStart(run Run) *policy.Policy {
+	s = s.of(run)
+	l := newLearner(policy.New(len(env.Words), s.Hidden, uint64(run.Seed)))
 	// -log pi of what the demonstrator says, and the squared error of the outcome.
-	imitate := objective{loss: reweight.DefaultLoss, critic: reweight.DefaultValueLoss, criticCoef: s.CriticCoef}
-	imitate.loss.Policy = reweight.PolicyPG
+	opt := reweight.DefaultLoss
+	opt.Policy = reweight.PolicyPG
+	mistakes := cmp.Or(s.Mistakes, env.Games[run.Game].Mistakes)
+	rules := s.rules(run)
 	steps := s.Demonstrations / s.Batch
-	t := table{rules: s.rules(run)}
-	t.penalty = 0
-	game := env.Games[run.Game]
-	mistakes := cmp.Or(s.Mistakes, game.Mistakes)
-	var outcomes []float32
 	for step := range steps {
-		begin := starts(s.Batch, 1, forDemonstrations, uint64(number), uint64(step))
-		t.seat(game, begin)
-		for i, e := range t.episodes {
-			random := rand.New(rand.NewPCG(begin[i].draws, 0))
+		var episodes []*episode
+		for _, begin := range starts(s.Batch, 1, forDemonstrations, uint64(run.Seed), uint64(step)) {
+			e := rules.begin(begin)
+			random := rand.New(rand.NewPCG(begin.draws, 0))
 			for !e.done {
 				e.demonstrate(random, mistakes, run.Errors)
 			}
+			episodes = append(episodes, e)
 		}
-		t.pack(begin)
-		b := &t.batch
-		n := b.Tokens()
-		b.Advantages = resized(b.Advantages, n)
-		outcomes = resized(outcomes, n)
+		b := pack(episodes)
 		for i, reward := range b.Rewards {
-			for token := b.SeqOffsets[i]; token < b.SeqOffsets[i+1]; token++ {
-				b.Advantages[token] = 1
-				outcomes[token] = reward
-			}
+			n := int(b.SeqOffsets[i+1] - b.SeqOffsets[i])
+			b.Returns = append(b.Returns, slices.Repeat([]float32{reward}, n)...)
 		}
 		// The gradient of -log pi does not depend on OldLogprobs, and where Values are
 		// Returns, the clipped term of the critic is never the larger one.
-		b.OldLogprobs, b.Values, b.Returns = b.Advantages, outcomes, outcomes
-		if _, _, err := l.differentiate(b, nil, imitate); err != nil {
-			return nil, err
-		}
+		b.Values = b.Returns
+		b.Advantages = slices.Repeat([]float32{1}, b.Tokens())
+		b.OldLogprobs = b.Advantages
+		l.differentiate(b, nil, opt)
 		l.update(s.WarmRate * (1 - 0.9*float64(step)/float64(steps)))
 	}
-	return l.agent, nil
+	return l.agent
 }
 
 // demonstrate says a whole response. Without mistakes of the reasoning there is none, but for the fluent
@@ -82,7 +87,7 @@ func (e *episode) demonstrate(random *rand.Rand, mistakes, errors float64) {
 			plan = answer
 		}
 	}
-	response := fluent(nil, random, e.fluent)
+	response := fluent(random, e.fluent)
 	if errors > 0 {
 		response = append(response, e.game.Reason(plan)...)
 	}
@@ -94,12 +99,12 @@ func (e *episode) demonstrate(random *rand.Rand, mistakes, errors float64) {
 	}
 }
 
-// fluent appends n words that mean nothing but follow from each other: a chain of the second
+// fluent returns n words that mean nothing but follow from each other: a chain of the second
 // order over the fillers, in which one of three words follows, with the chances 0.6, 0.25 and 0.15.
 // Which three they are depends on the two words before, 0.9 nats a word.
-func fluent(dst []int32, random *rand.Rand, n int) []int32 {
+func fluent(random *rand.Rand, n int) (words []int32) {
 	if n == 0 {
-		return dst
+		return nil
 	}
 	a, b := uint64(random.IntN(env.Fillers)), uint64(random.IntN(env.Fillers))
 	for range n {
@@ -115,8 +120,8 @@ func fluent(dst []int32, random *rand.Rand, n int) []int32 {
 		for range which + 1 {
 			next = successors.Uint64N(env.Fillers)
 		}
-		dst = append(dst, int32(len(env.Words)-1)-int32(next))
+		words = append(words, int32(len(env.Words)-1)-int32(next))
 		a, b = b, next
 	}
-	return dst
+	return words
 }

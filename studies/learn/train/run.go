@@ -1,0 +1,88 @@
+package train
+
+import (
+	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/scheme"
+)
+
+// A Run names one training run. Runs that differ in Scheme and Rate only begin with the same
+// weights and meet the same episodes, so that they can be compared in pairs.
+type Run struct {
+	Arm       string  // what is changed of the settings: a name of arms, or nothing
+	Game      string  // a name of env.Games
+	Algorithm string  // grpo or ppo
+	Fluent    int     // words of each response that mean nothing, and are easy to foretell
+	Errors    float64 // share of the demonstrator's mistakes that are made in the reasoning; with 0 it says nothing else
+	Scheme    string  // a name of variants or of package scheme
+	Rate      float64 // size of the steps
+	Seed      int
+}
+
+// A Result is what a training run leaves.
+type Result struct {
+	Run
+	Success   float64 // share of the episodes, mean over the iterations: the measure of the studies
+	Start     float64 // success before training, on episodes kept for that
+	Final     float64 // success after training, on the same episodes
+	Malformed float64 // share of all responses without an answer between two tags
+	Actions   float64 // share of action tokens among those of responses, in the first batch
+	Decided   float64 // before training: see Settings.Decided
+	Seconds   float64
+	Weights   string // SHA-256 of the parameters at the end
+}
+
+// A change is what an arm of a study changes of the settings: one thing.
+type change struct {
+	of    func(*Settings)
+	start bool // the warm start too
+}
+
+// arms are those that a Run can name.
+var arms = map[string]change{
+	"":           {func(s *Settings) {}, false},
+	"no_penalty": {func(s *Settings) { s.Penalty = 0 }, false},
+	"tags_act":   {func(s *Settings) { s.FormatActs = true }, false},
+	"filter":     {func(s *Settings) { s.Keep = 0.25 }, false},
+	"epochs":     {func(s *Settings) { s.Epochs = 2 }, false},
+	"easy":       {func(s *Settings) { s.Mistakes = 0.2 }, true},
+	"wide":       {func(s *Settings) { s.Hidden = 64 }, true},
+}
+
+// of returns the settings of a run.
+func (s Settings) of(run Run) Settings {
+	arms[run.Arm].of(&s)
+	return s
+}
+
+// Schemes with options of their own, beside those of package scheme.
+const (
+	ActFocusWithoutBeta = "actfocus_beta0"     // all action tokens weigh 1
+	ActFocusBySurprisal = "actfocus_surprisal" // as the adapters of trainers have it
+	ActFocusAlpha0      = "actfocus_alpha0"    // reasoning weighs nothing
+	ActFocusAlpha03     = "actfocus_alpha0.3"
+)
+
+// variants say what their options change of ActFocus.
+var variants = map[string]func(opt *reweight.ActFocusOptions){
+	ActFocusWithoutBeta: func(opt *reweight.ActFocusOptions) { opt.Beta = 0 },
+	ActFocusBySurprisal: func(opt *reweight.ActFocusOptions) { opt.Signal = reweight.SignalSurprisal },
+	ActFocusAlpha0:      func(opt *reweight.ActFocusOptions) { opt.Alpha = 0 },
+	ActFocusAlpha03:     func(opt *reweight.ActFocusOptions) { opt.Alpha = 0.3 },
+}
+
+// scheme returns that of the run. PPO has the advantages of GAE, and a critic that learns
+// its returns.
+func (run Run) scheme() scheme.Scheme {
+	name, variant := run.Scheme, variants[run.Scheme]
+	if variant != nil {
+		name = "actfocus"
+	}
+	if run.Algorithm == "ppo" {
+		name += "+gae+value_loss"
+	}
+	s := scheme.MustParse(name)
+	if variant != nil {
+		variant(&s.Options.ActFocus)
+	}
+	return s
+}
