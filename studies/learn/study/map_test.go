@@ -86,7 +86,7 @@ func planted(effect func(run train.Run) float64) Table {
 func TestEffects(t *testing.T) {
 	for number, c := range []struct{ every, word, decided, beta, aem float64 }{
 		{0, 0.001, -0.1, 0, 0},
-		{-0.05, 0.001, 0, 0, 0}, // grows, but below 0
+		{-0.026, 0.001, -0.1, 0, 0}, // gains where L is 36, but not in the mean of 12 and 36
 		{0.02, 0.001, 0, 0, 0},
 		{0.09, -0.002, -0.2, 0, 0},
 		{0, 0.001, -0.1, 0.031, 0},
