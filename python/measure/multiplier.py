@@ -13,41 +13,27 @@ import argparse
 import statistics
 import time
 import tracemalloc
-from typing import Dict, List, Optional
+from typing import Dict, Optional
 
 import numpy as np
 
 from reweight.adapters import token_advantages
-
-TRAJECTORIES, TOKENS, TURN, RESPONSE = 256, 4096, 512, 452
-WORDS = ["<", "/", "answer", ">", *(f" w{i}" for i in range(49148))]
-
-
-class Tokenizer:
-    """A vocabulary in which tags are no tokens of their own."""
-
-    def decode(self, ids: List[int]) -> str:
-        return "".join(WORDS[i] for i in ids)
+from rollouts import SHAPE, TRAJECTORIES, Tokenizer, rollouts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=41)
     rounds = parser.parse_args().rounds
-    g, shape = np.random.default_rng(0), (TRAJECTORIES, TOKENS)
-    ids = np.minimum(4 + (20 * g.pareto(1.0, shape)).astype(np.int64), len(WORDS) - 1)
-    mask = np.zeros(shape, np.int64)
-    for begin in range(0, TOKENS, TURN):
-        mask[:, begin : begin + RESPONSE] = 1
-        ids[:, begin + RESPONSE - 20 : begin + RESPONSE - 17] = [0, 2, 3]
-        ids[:, begin + RESPONSE - 4 : begin + RESPONSE] = [0, 1, 2, 3]
+    g = np.random.default_rng(0)
+    ids, mask = rollouts(g)
     arrays = {
         "token_ids": ids,
-        "old_logprobs": -g.gamma(1.0, 1.0, shape).astype(np.float32),
-        "entropy": g.gamma(2.0, 0.5, shape).astype(np.float32),
+        "old_logprobs": -g.gamma(1.0, 1.0, SHAPE).astype(np.float32),
+        "entropy": g.gamma(2.0, 0.5, SHAPE).astype(np.float32),
         "group_ids": np.arange(TRAJECTORIES) // 8,
     }
-    advantages, tokenizer = g.normal(size=shape).astype(np.float32), Tokenizer()
+    advantages, tokenizer = g.normal(size=SHAPE).astype(np.float32), Tokenizer()
 
     def seconds(log: Optional[Dict[str, float]]) -> float:
         start = time.perf_counter()

@@ -19,30 +19,19 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
 from reweight.adapters import Credit, Report, openrlhf
+from rollouts import SHAPE, TOKENS, TRAJECTORIES, Tokenizer, rollouts
 
-TRAJECTORIES, TOKENS, TURN, RESPONSE, MICRO = 256, 4096, 512, 452, 8
-WORDS = ["<", "/", "answer", ">", *(f" w{i}" for i in range(49148))]
-
-
-class Tokenizer:
-    """A vocabulary in which tags are no tokens of their own."""
-
-    def decode(self, ids):
-        return "".join(WORDS[i] for i in ids)
+MICRO = 8
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=11)
     rounds = parser.parse_args().rounds
-    g, shape = np.random.default_rng(0), (TRAJECTORIES, TOKENS)
-    ids = np.minimum(4 + (20 * g.pareto(1.0, (TRAJECTORIES, TOKENS + 1))).astype(np.int64), len(WORDS) - 1)
-    mask = np.zeros(shape, np.int64)
-    for begin in range(0, TOKENS, TURN):
-        mask[:, begin : begin + RESPONSE] = 1
-        ids[:, begin + RESPONSE - 19 : begin + RESPONSE - 16] = [0, 2, 3]
-        ids[:, begin + RESPONSE - 3 : begin + RESPONSE + 1] = [0, 1, 2, 3]
-    old = -g.gamma(1.0, 1.0, shape).astype(np.float32)
+    g = np.random.default_rng(0)
+    ids, mask = rollouts(g)
+    sequences = np.concatenate([np.full((TRAJECTORIES, 1), 4), ids], axis=1)  # a token of the prompt comes first
+    old = -g.gamma(1.0, 1.0, SHAPE).astype(np.float32)
     credit = Credit(entropy="surprisal")
     actor = SimpleNamespace(policy_loss_type="ppo", loss_agg_mode="token-mean")
     args = SimpleNamespace(actor=actor, rollout=SimpleNamespace(n_samples_per_prompt=8))
@@ -51,7 +40,7 @@ def main():
     for _ in range(rounds + 1):
         experiences = [
             Experience(
-                index=list(range(i, i + MICRO)), sequences=torch.from_numpy(ids[i : i + MICRO]), info={},
+                index=list(range(i, i + MICRO)), sequences=torch.from_numpy(sequences[i : i + MICRO]), info={},
                 action_mask=torch.from_numpy(mask[i : i + MICRO]), action_log_probs=torch.from_numpy(old[i : i + MICRO]),
                 advantages=torch.ones(MICRO, TOKENS),
             )

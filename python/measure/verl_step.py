@@ -24,34 +24,21 @@ from hydra import compose, initialize_config_dir
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-TRAJECTORIES, TOKENS, TURN, RESPONSE = 256, 4096, 512, 452
-WORDS = ["<", "/", "answer", ">", *(f" w{i}" for i in range(49148))]
-
-
-class Tokenizer:
-    """A vocabulary in which tags are no tokens of their own."""
-
-    def decode(self, ids):
-        return "".join(WORDS[i] for i in ids)
+from rollouts import SHAPE, TRAJECTORIES, Tokenizer, rollouts
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=11)
     rounds = parser.parse_args().rounds
-    g, shape = np.random.default_rng(0), (TRAJECTORIES, TOKENS)
-    ids = np.minimum(4 + (20 * g.pareto(1.0, shape)).astype(np.int64), len(WORDS) - 1)
-    mask = np.zeros(shape, np.int64)
-    for begin in range(0, TOKENS, TURN):
-        mask[:, begin : begin + RESPONSE] = 1
-        ids[:, begin + RESPONSE - 20 : begin + RESPONSE - 17] = [0, 2, 3]
-        ids[:, begin + RESPONSE - 4 : begin + RESPONSE] = [0, 1, 2, 3]
-    scores = np.zeros(shape, np.float32)
+    g = np.random.default_rng(0)
+    ids, mask = rollouts(g)
+    scores = np.zeros(SHAPE, np.float32)
     scores[:, -1] = g.normal(size=TRAJECTORIES)
     arrays = {
         "response_mask": mask, "responses": ids, "rm_scores": scores,
-        "old_log_probs": -g.gamma(1.0, 1.0, shape).astype(np.float32),
-        "entropy": g.gamma(2.0, 0.5, shape).astype(np.float32),
+        "old_log_probs": -g.gamma(1.0, 1.0, SHAPE).astype(np.float32),
+        "entropy": g.gamma(2.0, 0.5, SHAPE).astype(np.float32),
     }  # fmt: skip
     tensors = {name: torch.from_numpy(x) for name, x in arrays.items()}
     keys = [f"prompt{i // 8}_{i % 8}_0" for i in range(TRAJECTORIES)]
