@@ -221,8 +221,13 @@ func TestLacks(t *testing.T) {
 	}
 	spans := func(opt *Options) { opt.Loss.Sequence = reweight.SequenceSpan }
 	b := full
-	if b.SpanIDs = nil; lacks("gspo", &b, spans) != "needs span_ids" || lacks("gspo", &b, nil) != "" {
+	if b.SpanIDs = nil; lacks("gspo", &b, spans) != "needs span_ids" || lacks("gspo", &b, nil) != "" || lacks("vespo", &b, spans) != "" {
 		t.Error("the spans of GSPO")
+	}
+	b = reweight.Batch{Role: full.Role, Logprobs: one, OldLogprobs: one, Advantages: one, NewValues: one, Values: one, Returns: one}
+	byTrajectory := func(opt *Options) { opt.ValueLoss.Aggregation = reweight.SeqMeanTokenSum }
+	if lacks("value_loss", &b, nil) != "" || lacks("value_loss", &b, byTrajectory) != "needs seq_offsets" {
+		t.Error("the trajectories of the value loss")
 	}
 	b = full
 	b.RefEnergy = nil

@@ -117,10 +117,11 @@ func otb(defaultName string, options func(opt *Options) *reweight.OTBOptions, e 
 // lossReads returns what a loss with those options reads.
 func lossReads(opt *reweight.LossOptions) []string {
 	all := []string{"advantages", "logprobs", "old_logprobs"}
-	if opt.Aggregation != reweight.TokenMean || opt.Policy == reweight.PolicyGSPO || opt.Policy == reweight.PolicyGRPOS || opt.Policy == reweight.PolicyVESPO || opt.Policy == reweight.PolicyGMPO {
+	ofSequence := opt.Policy == reweight.PolicyGSPO || opt.Policy == reweight.PolicyGRPOS
+	if opt.Aggregation != reweight.TokenMean || ofSequence || opt.Policy == reweight.PolicyVESPO || opt.Policy == reweight.PolicyGMPO {
 		all = append(all, "seq_offsets")
 	}
-	if opt.Sequence == reweight.SequenceSpan {
+	if ofSequence && opt.Sequence == reweight.SequenceSpan {
 		all = append(all, "span_ids")
 	}
 	if opt.KLCoef != 0 {
@@ -586,6 +587,12 @@ var table = []Entry{
 		Formula: "max((v - G)², (clamp(v, v_old ± `Clip`) - G)²)/2",
 		Kind:    Critic, Method: "ValueLoss", DefaultName: "DefaultValueLoss", golden: "value_loss.json", part: true,
 		Reads: []string{"new_values", "values", "returns"}, Alias: []string{"new_values", "values", "returns"},
+		reads: func(opt *Options) []string {
+			if opt.ValueLoss.Aggregation == reweight.TokenMean {
+				return []string{"new_values", "values", "returns"}
+			}
+			return []string{"new_values", "values", "returns", "seq_offsets"}
+		},
 		options: func(opt *Options) any { return &opt.ValueLoss },
 		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
 			_, err := ws.ValueLoss(dst, b, opt.ValueLoss)
