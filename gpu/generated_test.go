@@ -69,8 +69,8 @@ func argumentNames() []string {
 
 // What C and Python call the options and the defaults that Go's sentences name.
 var (
-	inC      = words("REWEIGHT_DEFAULT_", strings.ToUpper, native.Snake)
-	inPython = words("the defaults of ", strings.ToLower, func(name string) string { return pythonName(native.Snake(name)) })
+	inC      = words("REWEIGHT_DEFAULT_", strings.ToUpper, problem.Snake)
+	inPython = words("the defaults of ", strings.ToLower, func(name string) string { return pythonName(problem.Snake(name)) })
 )
 
 // words replaces the names of Go. A default is the prefix, and its method in the letters
@@ -227,7 +227,7 @@ func fieldsOf(s reflect.Type) (fields []reflect.StructField) {
 
 // goField returns the field of a Go struct by its name in C, or nothing.
 func goField(s any, name string) reflect.Value {
-	return reflect.ValueOf(s).FieldByNameFunc(func(field string) bool { return native.Snake(field) == name })
+	return reflect.ValueOf(s).FieldByNameFunc(func(field string) bool { return problem.Snake(field) == name })
 }
 
 // defaults returns the values of options in the order of C.
@@ -298,7 +298,7 @@ func checkHeader(t *testing.T, header string) {
 	} {
 		for i, f := range fieldsOf(cStruct(name)) {
 			g := reflect.TypeOf(result).Field(i)
-			if native.Snake(g.Name) != f.Name || g.Offset != f.Offset || g.Type.Size() != 8 || f.Type.Size() != 8 || (g.Type.Kind() == reflect.Float64) != (f.Type.Kind() == reflect.Float64) {
+			if problem.Snake(g.Name) != f.Name || g.Offset != f.Offset || g.Type.Size() != 8 || f.Type.Size() != 8 || (g.Type.Kind() == reflect.Float64) != (f.Type.Kind() == reflect.Float64) {
 				t.Errorf("%s.%s is at %d, want %s of %T at %d, both of 8 bytes", name, f.Name, f.Offset, g.Name, result, g.Offset)
 			}
 		}

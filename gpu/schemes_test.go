@@ -64,8 +64,8 @@ type language struct {
 }
 
 var (
-	languageC = language{native.Snake, enumerator, "batch->", "NULL", "__builtin_inf()", map[bool]string{false: "0", true: "1"}}
-	python    = language{func(field string) string { return pythonName(native.Snake(field)) }, func(_, name string) string { return strconv.Quote(name) },
+	languageC = language{problem.Snake, enumerator, "batch->", "NULL", "__builtin_inf()", map[bool]string{false: "0", true: "1"}}
+	python    = language{func(field string) string { return pythonName(problem.Snake(field)) }, func(_, name string) string { return strconv.Quote(name) },
 		"batch.", "None", "inf", map[bool]string{false: "False", true: "True"}}
 	// ofCtypes writes what Python hands to C.
 	ofCtypes = language{python.name, func(argument, name string) string {
@@ -92,7 +92,7 @@ func (l language) value(argument string, v reflect.Value) string {
 func (l language) values(s *native.Scheme) string {
 	var values []string
 	for f, v := range reflect.ValueOf(s.Default).Fields() {
-		values = append(values, l.value(native.Snake(f.Name), v))
+		values = append(values, l.value(problem.Snake(f.Name), v))
 	}
 	return strings.Join(values, ", ")
 }
@@ -140,7 +140,7 @@ func (l language) words(s *native.Scheme, text string) string {
 	names := map[string]string{"nil": l.null}
 	for f := range reflect.TypeFor[reweight.Batch]().Fields() {
 		names[f.Name] = l.name(f.Name)
-		if native.Snake(f.Name) == s.Dst {
+		if problem.Snake(f.Name) == s.Dst {
 			names[f.Name] = l.batch + l.name(f.Name)
 		}
 	}
@@ -180,7 +180,7 @@ func headerSchemes(t *testing.T) string {
 		if s.Default != nil && s.Struct == "" {
 			typ := reflect.TypeOf(s.Default)
 			for f := range typ.Fields() {
-				argument := native.Snake(f.Name)
+				argument := problem.Snake(f.Name)
 				if f.Type.Kind() != reflect.Uint8 || enums[argument] {
 					continue
 				}
@@ -196,14 +196,14 @@ func headerSchemes(t *testing.T) string {
 				comment := languageC.words(s, docs[typ.Name()+"."+f.Name])
 				switch {
 				case f.Type.Kind() == reflect.Uint8 && comment == "":
-					comment = "a reweight_" + native.Snake(f.Name)
+					comment = "a reweight_" + problem.Snake(f.Name)
 				case f.Type.Kind() == reflect.Uint8:
-					comment = "a reweight_" + native.Snake(f.Name) + ": " + comment
+					comment = "a reweight_" + problem.Snake(f.Name) + ": " + comment
 				}
 				if comment != "" {
 					comment = " /* " + comment + " */"
 				}
-				fmt.Fprintf(&out, "\t%s;%s\n", strings.Replace(ofC[f.Type.Kind()]+" "+native.Snake(f.Name), "* ", "*", 1), comment)
+				fmt.Fprintf(&out, "\t%s;%s\n", strings.Replace(ofC[f.Type.Kind()]+" "+problem.Snake(f.Name), "* ", "*", 1), comment)
 			}
 			fmt.Fprintf(&out, "} reweight_%s;\n\n", s.Options())
 		}
@@ -288,7 +288,7 @@ ENTRIES = (
 		case "ActFocus", "AEM", "GRPO", "GAE", "Loss":
 			function = strings.ToLower(e.Method)
 		default:
-			function = native.Snake(e.Method)
+			function = problem.Snake(e.Method)
 			for i := range native.Schemes {
 				if native.Schemes[i].Method == e.Method {
 					function = native.Schemes[i].C
@@ -338,7 +338,7 @@ func pythonFunction(t *testing.T, out *strings.Builder, docs map[string]string, 
 	if s.Default != nil {
 		typ := reflect.TypeOf(s.Default)
 		for f, v := range reflect.ValueOf(s.Default).Fields() {
-			name, kind := python.name(f.Name), native.Snake(f.Name)
+			name, kind := python.name(f.Name), problem.Snake(f.Name)
 			annotation, value := "float", fmt.Sprintf("number(%q, %s)", name, name)
 			comment := python.words(s, docs[typ.Name()+"."+f.Name])
 			switch f.Type.Kind() {

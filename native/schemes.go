@@ -2,9 +2,7 @@ package native
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/seed621a2839/reweight"
 )
@@ -77,15 +75,3 @@ func SchemeOf(c string) *Scheme {
 
 // Options returns what C calls the struct of the options, without reweight_ before it.
 func (s *Scheme) Options() string { return cmp.Or(s.Struct, s.C) + "_options" }
-
-// Snake returns the name of Go in the way of C: SpanIDs is span_ids.
-func Snake(name string) string {
-	name = strings.NewReplacer("IDs", "Ids", "KL", "Kl").Replace(name)
-	name = afterLower.ReplaceAllString(name, "${1}_$2")
-	return strings.ToLower(beforeWord.ReplaceAllString(name, "${1}_$2"))
-}
-
-var (
-	afterLower = regexp.MustCompile(`([a-z0-9])([A-Z])`)
-	beforeWord = regexp.MustCompile(`\b([A-Z])([A-Z][a-z])`)
-)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode"
 )
 
 // A Problem is one thing that can be wrong.
@@ -188,121 +189,54 @@ type Argument struct {
 
 // Arguments are all of them. The number of each is its place, from 1 on. A parameter has
 // the number of the field with the same name in C, but for the last one.
-var Arguments = []Argument{
+var Arguments = arguments(
 	// Fields of a batch.
-	{"Tokens", "tokens"},
-	{"Trajectories", "trajectories"},
-	{"Role", "role"},
-	{"SeqOffsets", "seq_offsets"},
-	{"GroupIDs", "group_ids"},
-	{"Rewards", "rewards"},
-	{"SpanIDs", "span_ids"},
-	{"RefEnergy", "ref_energy"},
-	{"Entropy", "entropy"},
-	{"OldLogprobs", "old_logprobs"},
-	{"Logprobs", "logprobs"},
-	{"RefLogprobs", "ref_logprobs"},
-	{"RefEntropy", "ref_entropy"},
-	{"Advantages", "advantages"},
-	{"Values", "values"},
+	"Tokens", "Trajectories", "Role", "SeqOffsets", "GroupIDs", "Rewards", "SpanIDs", "RefEnergy", "Entropy",
+	"OldLogprobs", "Logprobs", "RefLogprobs", "RefEntropy", "Advantages", "Values",
 	// Fields of options and of a workspace.
-	{"Aggregation", "aggregation"},
-	{"Alpha", "alpha"},
-	{"Beta", "beta"},
-	{"ClipHigh", "clip_high"},
-	{"ClipLow", "clip_low"},
-	{"DualClip", "dual_clip"},
-	{"EntropyBonus", "entropy_bonus"},
-	{"Eps", "eps"},
-	{"Gamma", "gamma"},
-	{"Guard", "guard"},
-	{"ISA", "isa"},
-	{"Lambda", "lambda"},
-	{"NormLength", "norm_length"},
-	{"Scope", "scope"},
-	{"scratch", "scratch"},
-	{"scratch_size", "scratch_size"},
-	{"Signal", "signal"},
-	{"Temperature", "temperature"},
-	{"workers", "workers"},
+	"Aggregation", "Alpha", "Beta", "ClipHigh", "ClipLow", "DualClip", "EntropyBonus", "Eps", "Gamma", "Guard",
+	"ISA", "Lambda", "NormLength", "Scope", "scratch", "scratch_size", "Signal", "Temperature", "workers",
 	// Parameters.
-	{"a", "a"},
-	{"b", "b"},
-	{"dst", "dst"},
-	{"factors", "factors"},
-	{"grad", "grad"},
-	{"groups", "groups"},
-	{"hi", "hi"},
-	{"ids", "ids"},
-	{"lo", "lo"},
-	{"logits", "logits"},
-	{"logits.Index", "logits_index"},
-	{"mean", "mean"},
-	{"n", "n"},
-	{"offsets", "offsets"},
-	{"rate", "rate"},
-	{"scale", "scale"},
-	{"shift", "shift"},
-	{"sigma", "sigma"},
-	{"spans", "spans"},
-	{"weights", "weights"},
-	{"x", "x"},
-	{"role", "role"}, // of a GPU's kernels that take no batch
+	"a", "b", "dst", "factors", "grad", "groups", "hi", "ids", "lo", "logits", "logits.Index", "mean", "n",
+	"offsets", "rate", "scale", "shift", "sigma", "spans", "weights", "x",
+	"role", // of a GPU's kernels that take no batch
 	// What the schemes have besides.
-	{"TokenRewards", "token_rewards"},
-	{"Anchors", "anchors"},
-	{"SpanRewards", "span_rewards"},
-	{"Base", "base"},
-	{"Bonus", "bonus"},
-	{"Buffer", "buffer"},
-	{"EntropyHigh", "entropy_high"},
-	{"EntropyLow", "entropy_low"},
-	{"K", "k"},
-	{"KFuture", "k_future"},
-	{"Maximum", "maximum"},
-	{"Normalization", "normalization"},
-	{"Omega", "omega"},
-	{"Penalty", "penalty"},
-	{"Rho", "rho"},
-	{"Threshold", "threshold"},
-	{"Zeta", "zeta"},
-	{"mask", "mask"},
-	{"penalties", "penalties"},
+	"TokenRewards", "Anchors", "SpanRewards", "Base", "Bonus", "Buffer", "EntropyHigh", "EntropyLow", "K", "KFuture",
+	"Maximum", "Normalization", "Omega", "Penalty", "Rho", "Threshold", "Zeta", "mask", "penalties",
 	// What the losses have besides.
-	{"Returns", "returns"},
-	{"NewValues", "new_values"},
-	{"Clip", "clip"},
-	{"DecayNeg", "decay_neg"},
-	{"DecayPos", "decay_pos"},
-	{"KL", "kl"},
-	{"KLCoef", "kl_coef"},
-	{"Policy", "policy"},
-	{"PowerNeg", "power_neg"},
-	{"PowerPos", "power_pos"},
-	{"RatioCap", "ratio_cap"},
-	{"Sequence", "sequence"},
-	{"TauNeg", "tau_neg"},
-	{"TauPos", "tau_pos"},
-	{"old", "old_logprobs"},
-	{"RolloutLogprobs", "rollout_logprobs"},
-	{"delta", "delta"},
-	{"High", "high"},
-	{"Level", "level"},
-	{"Low", "low"},
-	{"Statistic", "statistic"},
-	{"TeacherLogprobs", "teacher_logprobs"},
-	{"Filter", "filter"},
-	{"HalfLife", "half_life"},
-	{"Safety", "safety"},
-	{"SumSqProbs", "sum_sq_probs"},
-	{"RewardParts", "reward_parts"},
-	{"Parts", "parts"},
-	{"RewardWeights", "reward_weights"},
-	{"CovCoef", "cov_coef"},
-	{"CovHigh", "cov_high"},
-	{"CovLow", "cov_low"},
-	{"CovShare", "cov_share"},
+	"Returns", "NewValues", "Clip", "DecayNeg", "DecayPos", "KL", "KLCoef", "Policy", "PowerNeg", "PowerPos",
+	"RatioCap", "Sequence", "TauNeg", "TauPos", "old", "RolloutLogprobs", "delta", "High", "Level", "Low",
+	"Statistic", "TeacherLogprobs", "Filter", "HalfLife", "Safety", "SumSqProbs", "RewardParts", "Parts",
+	"RewardWeights", "CovCoef", "CovHigh", "CovLow", "CovShare",
+)
+
+// arguments returns the arguments of these names in Go.
+func arguments(names ...string) (all []Argument) {
+	for _, name := range names {
+		c := Snake(name)
+		if name == "old" { // a parameter that C has in full
+			c = "old_logprobs"
+		}
+		all = append(all, Argument{name, c})
+	}
+	return all
 }
+
+// Snake returns the name of Go in the way of C: SpanIDs is span_ids.
+func Snake(name string) string {
+	name = asWords.Replace(name)
+	lower := func(i int) bool { return i < len(name) && !unicode.IsUpper(rune(name[i])) }
+	var out strings.Builder
+	for i, c := range name {
+		if i > 0 && !lower(i) && (lower(i-1) || i == 1 && lower(2)) {
+			out.WriteByte('_')
+		}
+		out.WriteRune(unicode.ToLower(c))
+	}
+	return out.String()
+}
+
+var asWords = strings.NewReplacer("IDs", "Ids", "KL", "Kl", ".", "")
 
 // Number returns the number of the argument of that name in Go, which must be there.
 func Number(name string) int {

@@ -95,7 +95,7 @@ func callScheme(c Caller, s *native.Scheme, dst []float32, b *reweight.Batch, op
 func floatsOf(b *reweight.Batch, names []string) (all [][]float32) {
 	for field, v := range reflect.ValueOf(b).Elem().Fields() {
 		x, ok := v.Interface().([]float32)
-		name := native.Snake(field.Name)
+		name := problem.Snake(field.Name)
 		if ok && len(x) == len(b.Role) && (slices.Contains(names, name) || name == "token_rewards" && slices.Contains(names, "token_rewards|rewards")) {
 			all = append(all, x)
 		}
@@ -185,7 +185,7 @@ func (d *Draws) options(like any) any {
 		case reflect.Bool:
 			f.SetBool(d.IntN(2) == 0)
 		case reflect.Uint8:
-			names := native.Names(problem.Argument{C: native.Snake(field.Name)})
+			names := native.Names(problem.Argument{C: problem.Snake(field.Name)})
 			n := d.IntN(len(names))
 			if n == int(reweight.ScopeTrajectory) && f.Type() == reflect.TypeFor[reweight.Scope]() {
 				n = int(reweight.ScopeBatch)
