@@ -10,32 +10,21 @@ import (
 )
 
 // Names returns what the numbers of an argument stand for: "f32", "bf16".
-func Names(a problem.Argument) []string {
-	switch a.C {
-	case "isa":
-		return namesTo(reweight.NEON)
-	case "dst", "logits":
-		return namesTo(reweight.DTypeF16)
-	case "signal":
-		return namesTo(reweight.SignalLogRatio)
-	case "scope":
-		return namesTo(reweight.ScopeBatch)
-	case "aggregation":
-		return namesTo(reweight.SeqMeanTokenSumNorm)
-	case "normalization":
-		return namesTo(reweight.NormalizeNone)
-	case "level":
-		return namesTo(reweight.CorrectGeometric)
-	case "statistic":
-		return namesTo(reweight.RejectSeqMaxK3)
-	case "policy":
-		return namesTo(reweight.PolicyKLCov)
-	case "sequence":
-		return namesTo(reweight.SequenceSpan)
-	case "kl":
-		return namesTo(reweight.KLAbsPlus)
-	}
-	return nil
+func Names(a problem.Argument) []string { return names[a.C] }
+
+var names = map[string][]string{
+	"isa":           namesTo(reweight.NEON),
+	"dst":           namesTo(reweight.DTypeF16),
+	"logits":        namesTo(reweight.DTypeF16),
+	"signal":        namesTo(reweight.SignalLogRatio),
+	"scope":         namesTo(reweight.ScopeBatch),
+	"aggregation":   namesTo(reweight.SeqMeanTokenSumNorm),
+	"normalization": namesTo(reweight.NormalizeNone),
+	"level":         namesTo(reweight.CorrectGeometric),
+	"statistic":     namesTo(reweight.RejectSeqMaxK3),
+	"policy":        namesTo(reweight.PolicyKLCov),
+	"sequence":      namesTo(reweight.SequenceSpan),
+	"kl":            namesTo(reweight.KLAbsPlus),
 }
 
 // namesTo returns the names of the numbers from 0 to last.
