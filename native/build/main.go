@@ -5,14 +5,14 @@
 package main
 
 import (
-	"errors"
-	"flag"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 
+	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/native/library"
 )
 
@@ -22,33 +22,15 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // wrong.
 func run(args []string, stdout, stderr io.Writer) int {
 	var o library.Options
-	flags := flag.NewFlagSet("build", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+	flags := cli.NewFlags("build")
 	dir := flags.String("o", "dist", "the `folder` that is written to")
 	flags.StringVar(&o.Arch, "arch", runtime.GOARCH, "the `CPU`, amd64 or arm64")
 	flags.StringVar(&o.Sanitize, "sanitize", "", "make only libreweight.so, with these `sanitizers`: address,undefined")
-	err := flags.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(stdout, "usage: go run ./native/build [flags]")
-		flags.SetOutput(stdout)
-		flags.PrintDefaults()
-		return 0
-	}
-	switch {
-	case err != nil:
-	case flags.NArg() > 0:
-		err = fmt.Errorf("what is %q? Only flags are known", flags.Arg(0))
-	case *dir == "":
-		err = errors.New("-o is empty, want a folder")
-	case tags[o.Arch] == nil:
-		err = fmt.Errorf("-arch is %q, want amd64 or arm64", o.Arch)
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "build:", err)
-		return 2
+	if err := cmp.Or(flags.ParseAlone("Usage: go run ./native/build [flags]\n", args, stdout), flags.NotEmpty("o", "arch")); err != nil {
+		return cli.ExitStatus("build", err, stderr)
 	}
 	if err := build(*dir, o, stdout); err != nil {
-		fmt.Fprintln(stderr, "build:", err)
+		fmt.Fprintln(stderr, "build:", err) // which may be what a compiler says, in many lines
 		return 1
 	}
 	return 0

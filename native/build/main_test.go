@@ -21,38 +21,26 @@ import (
 	"github.com/seed621a2839/reweight/internal/gpu/device"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/native/library"
+	"github.com/seed621a2839/reweight/internal/testprogram"
 )
 
 // TestBadUse: a wrong command line is one line on the standard error and status 2.
 func TestBadUse(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"-x"}, "flag provided but not defined: -x"},
-		{[]string{"all"}, `what is "all"? Only flags are known`},
-		{[]string{"-arch", "mips"}, `-arch is "mips", want amd64 or arm64`},
-		{[]string{"-o", ""}, "-o is empty, want a folder"},
-	} {
-		var stdout, stderr bytes.Buffer
-		status := run(c.args, &stdout, &stderr)
-		if status != 2 || stdout.Len() > 0 || stderr.String() != "build: "+c.want+"\n" {
-			t.Errorf("%q: status %d, %q, %q", c.args, status, &stdout, &stderr)
-		}
+	for args, want := range map[string]string{"-x": "-x", "all": `"all"`, "-o=": "-o is empty", "-arch=": "-arch is empty"} {
+		testprogram.Run(run).WrongUse(t, args, want)
 	}
-	var stdout, stderr bytes.Buffer
-	if status := run([]string{"-h"}, &stdout, &stderr); status != 0 || stderr.Len() > 0 || !strings.Contains(stdout.String(), "-sanitize") {
-		t.Errorf("-h: status %d, %q, %q", status, &stdout, &stderr)
-	}
+	testprogram.Run(run).Help(t, "-h", "-sanitize")
 }
 
 // TestFailures: what cannot be made is status 1.
 func TestFailures(t *testing.T) {
 	t.Setenv("CC", "no-such-compiler")
-	var stdout, stderr bytes.Buffer
-	if status := run([]string{"-o", t.TempDir()}, &stdout, &stderr); status != 1 || strings.Count(stderr.String(), "\n") != 1 ||
-		!strings.Contains(stderr.String(), "variable CC: no-such-compiler") {
-		t.Errorf("status %d, %q", status, &stderr)
+	for arch, want := range map[string]string{runtime.GOARCH: "variable CC: no-such-compiler", "mips": "there is no library for mips"} {
+		var stdout, stderr bytes.Buffer
+		status := run([]string{"-o", t.TempDir(), "-arch", arch}, &stdout, &stderr)
+		if status != 1 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: status %d, %q", arch, status, &stderr)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -126,21 +127,14 @@ func buildProgram(module, arch string) ([]byte, error) {
 // sources returns the Python files and the code of the GPU.
 func sources(module string) ([]member, error) {
 	var members []member
-	add := func(file, name string) error {
-		data, err := os.ReadFile(file)
+	python := os.DirFS(filepath.Join(module, "python"))
+	err := fs.WalkDir(python, "reweight", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(name) != ".py" && entry.Name() != "py.typed" {
+			return err
+		}
+		data, err := fs.ReadFile(python, name)
 		members = append(members, member{name, data, 0o644})
 		return err
-	}
-	python := filepath.Join(module, "python")
-	err := filepath.WalkDir(filepath.Join(python, "reweight"), func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(file) != ".py" && entry.Name() != "py.typed" {
-			return err
-		}
-		name, err := filepath.Rel(python, file)
-		if err != nil {
-			return err
-		}
-		return add(file, filepath.ToSlash(name))
 	})
 	if err != nil {
 		return nil, err
