@@ -411,13 +411,14 @@ int rw_resolve(const reweight_workspace *ws, int32_t *isa, reweight_error *error
 void rw_call(void (*function)(void), uint64_t *frame, int64_t words);
 
 /* The functions of the assembly have the names of the Go package with rw_ before them,
- * such as rw_rowBlocksAVX2. DECLARE declares the ones of a kernel, and ASSEMBLY is the one
- * of isa; there are neither where the library has plain C alone. */
+ * such as rw_rowBlocksAVX2. DECLARE declares the ones of a kernel, hidden so that the linker
+ * wants them in the library, and ASSEMBLY is the one of isa; there are neither where the
+ * library has plain C alone. */
 #if defined(__x86_64__)
-#define DECLARE(name) void rw_##name##AVX2(void), rw_##name##AVX512(void)
+#define DECLARE(name) __attribute__((visibility("hidden"))) void rw_##name##AVX2(void), rw_##name##AVX512(void)
 #define ASSEMBLY(name) (isa == REWEIGHT_AVX512 ? rw_##name##AVX512 : rw_##name##AVX2)
 #elif defined(__aarch64__)
-#define DECLARE(name) void rw_##name##NEON(void)
+#define DECLARE(name) __attribute__((visibility("hidden"))) void rw_##name##NEON(void)
 #define ASSEMBLY(name) rw_##name##NEON
 #endif
 

@@ -26,9 +26,6 @@ func writeAssembly(files []*file, arch string) (string, error) {
 	out.WriteString("\t.text\n")
 	for _, f := range files {
 		for _, s := range f.functions {
-			if arch == "arm64" && (s.size%4 != 0 || slices.ContainsFunc(s.relocs, func(r reloc) bool { return r.offset%4 != 0 })) {
-				return "", fmt.Errorf("%s has %d bytes, and relocations %v, want multiples of 4, of whole instructions", s.name, s.size, s.relocs)
-			}
 			name := "rw_" + s.name
 			fmt.Fprintf(&out, "\n\t.p2align 6\n\t.globl %s\n\t.hidden %[1]s\n\t.type %[1]s, %%function\n%[1]s:\n", name)
 			if !s.framed {

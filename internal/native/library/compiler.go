@@ -168,7 +168,7 @@ func archive(cc *compiler, dir string, objects []string, path string) error {
 	}
 	for _, command := range [][]string{
 		{"objcopy", "--localize-hidden", "reweight.o"},
-		{"ar", "rcsD", "libreweight.a", "reweight.o"},
+		{"ar", "rcsD", path, "reweight.o"},
 	} {
 		tool, err := cc.tool(command[0])
 		if err != nil {
@@ -178,9 +178,5 @@ func archive(cc *compiler, dir string, objects []string, path string) error {
 			return err
 		}
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "libreweight.a"))
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, data, 0o666)
+	return nil
 }

@@ -91,20 +91,14 @@ func parseListing(listing string) ([]*file, error) {
 // parseSymbol reads the line that begins a symbol.
 func parseSymbol(line string) (*symbol, error) {
 	if m := functionLine.FindStringSubmatch(line); m != nil {
-		size, err := strconv.Atoi(m[2])
-		args, err2 := strconv.ParseInt(m[3], 16, 32)
-		locals, err3 := strconv.ParseInt(m[4], 16, 32)
-		if err := errors.Join(err, err2, err3); err != nil {
-			return nil, err
-		}
+		args := number(m[3], 16)
 		if args < 1 || args > maxArgs {
 			return nil, fmt.Errorf("%d bytes of arguments and results, want 1 to %d", args, maxArgs)
 		}
-		return &symbol{name: m[1], function: true, size: size, framed: locals > 0}, nil
+		return &symbol{name: m[1], function: true, size: number(m[2], 10), framed: m[4] != "0"}, nil
 	}
 	if m := constantLine.FindStringSubmatch(line); m != nil {
-		size, err := strconv.Atoi(m[2])
-		return &symbol{name: m[1], size: size}, err
+		return &symbol{name: m[1], size: number(m[2], 10)}, nil
 	}
 	return nil, errors.New("it is neither a NOSPLIT function of the package nor a constant of the file")
 }
@@ -124,8 +118,7 @@ func addConstant(files []*file, s *symbol) error {
 // parse reads a line of bytes or a relocation.
 func (s *symbol) parse(line string) error {
 	if m := dumpLine.FindStringSubmatch(line); m != nil {
-		at, err := strconv.ParseInt(m[1], 16, 32)
-		if err != nil || int(at) != len(s.code) {
+		if number(m[1], 16) != len(s.code) {
 			return fmt.Errorf("%d bytes come before these", len(s.code))
 		}
 		code, err := hex.DecodeString(strings.ReplaceAll(m[2], " ", ""))
@@ -139,13 +132,15 @@ func (s *symbol) parse(line string) error {
 	if !s.function {
 		return errors.New("a constant has an address in it")
 	}
-	r := reloc{kind: m[3], target: m[4]}
-	var err1, err2, err3 error
-	r.offset, err1 = strconv.Atoi(m[1])
-	r.size, err2 = strconv.Atoi(m[2])
-	r.addend, err3 = strconv.ParseInt(m[5], 10, 64)
-	s.relocs = append(s.relocs, r)
-	return errors.Join(err1, err2, err3)
+	s.relocs = append(s.relocs, reloc{number(m[1], 10), number(m[2], 10), m[3], m[4], int64(number(m[5], 10))})
+	return nil
+}
+
+// number reads digits. What is beyond 32 bits is the largest number of these, which nothing
+// in a listing is.
+func number(digits string, base int) int {
+	n, _ := strconv.ParseInt(digits, base, 32)
+	return int(n)
 }
 
 // check wants every symbol whole and every relocation inside its function and about a
