@@ -37,8 +37,15 @@ func shaping(opt reweight.GTPOOptions) reference.ShapingOptions {
 		Normalization: reference.Normalization(opt.Normalization.String()), Scope: reference.Scope(opt.Scope.String())}
 }
 
-func correction(opt reweight.RolloutCorrectionOptions) reference.CorrectionOptions {
-	return reference.CorrectionOptions{Level: reference.CorrectionLevel(opt.Level.String()), Mask: opt.Mask, Low: opt.Low, High: opt.High, Normalize: opt.Normalize}
+// rolloutCorrection returns the factors of the correction with those options.
+func rolloutCorrection(b *reference.Batch, opt reweight.RolloutCorrectionOptions) []float64 {
+	level := reference.CorrectionLevel(opt.Level.String())
+	return reference.RolloutCorrection(b, reference.CorrectionOptions{Level: level, Mask: opt.Mask, Low: opt.Low, High: opt.High, Normalize: opt.Normalize})
+}
+
+// klRewards returns the rewards of tokens with those options.
+func klRewards(b *reference.Batch, opt reweight.KLRewardsOptions) []float64 {
+	return reference.KLRewards(b, reference.KLForm(opt.KL.String()), opt.KLCoef)
 }
 
 // exactLoss returns the loss of the batch with its advantages, and the gradient: that of the
@@ -61,14 +68,8 @@ func whitened(b *reference.Batch, opt reweight.GAEOptions) []float64 {
 	return reference.Multiply(reference.Whiten(b, a), reference.UniformWeights(b))
 }
 
-// An exactStep is what a step makes, in float64.
-type exactStep struct {
-	advantages, weights, grad []float64
-	loss                      float64
-}
-
 // exact computes a step in float64, as Step.Run does in float32.
-func (s Scheme) exact(given *reweight.Batch) (e exactStep) {
+func (s Scheme) exact(given *reweight.Batch) (advantages, weights []float64, loss float64, grad []float64) {
 	b, opt := Widen(given), &s.Options
 	outcome, ofTokens := b.Rewards, s.readsTokenRewards() && len(b.TokenRewards) > 0
 	if s.hasKind(Reward) {
@@ -88,7 +89,7 @@ func (s Scheme) exact(given *reweight.Batch) (e exactStep) {
 			kl = opt.KLRewards
 		}
 		given := b.TokenRewards
-		b.TokenRewards = reference.KLRewards(b, reference.KLForm(kl.KL.String()), kl.KLCoef)
+		b.TokenRewards = klRewards(b, kl)
 		for t, r := range given {
 			b.TokenRewards[t] += r
 		}
@@ -96,30 +97,27 @@ func (s Scheme) exact(given *reweight.Batch) (e exactStep) {
 	uniform := reference.UniformWeights(b)
 	switch maker := s.maker(); {
 	case maker != nil:
-		e.advantages = maker.reference(b, opt)
+		b.Advantages = maker.reference(b, opt)
 	case len(outcome) > 0:
-		e.advantages = reference.GRPO(b, opt.GRPO.DivideByStd)
+		b.Advantages = reference.GRPO(b, opt.GRPO.DivideByStd)
 	default:
-		e.advantages = b.Advantages
 		for t, u := range uniform {
 			if u == 0 {
-				e.advantages[t] = 0
+				b.Advantages[t] = 0
 			}
 		}
 	}
-	b.Rewards, e.weights = outcome, uniform
+	b.Rewards, weights = outcome, uniform
 	for _, p := range s.entries {
-		b.Advantages = e.advantages
 		switch {
 		case p.Kind == Factor:
-			e.advantages = reference.Multiply(e.advantages, p.reference(b, opt))
+			b.Advantages = reference.Multiply(b.Advantages, p.reference(b, opt))
 		case p.Kind == Weight:
-			e.weights = reference.Multiply(e.weights, p.reference(b, opt))
+			weights = reference.Multiply(weights, p.reference(b, opt))
 		case p.Kind == Advantage && !p.makesAdvantages():
-			e.advantages = p.reference(b, opt)
+			b.Advantages = p.reference(b, opt)
 		}
 	}
-	b.Advantages = e.advantages
-	e.loss, e.grad = exactLoss(b, e.weights, &opt.Loss)
-	return e
+	loss, grad = exactLoss(b, weights, &opt.Loss)
+	return b.Advantages, weights, loss, grad
 }

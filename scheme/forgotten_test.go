@@ -62,7 +62,7 @@ func TestNothingIsForgotten(t *testing.T) {
 		for k := range m.Type.NumIn() {
 			takes = takes || m.Type.In(k) == reflect.TypeFor[*reweight.Batch]()
 		}
-		listed := slices.ContainsFunc(table, func(e Entry) bool { return e.Method == m.Name })
+		listed := slices.ContainsFunc(table, func(e *Entry) bool { return e.Method == m.Name })
 		if takes && !listed && m.Name != "EntropyDrift" { // which looks at a batch
 			t.Errorf("scheme/table.go: no entry has the method %s", m.Name)
 		}

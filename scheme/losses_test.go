@@ -37,11 +37,6 @@ var policies = func() map[string]reweight.LossOptions {
 	return all
 }()
 
-// unweighted reports whether the policy refuses weights.
-func unweighted(p reweight.PolicyLoss) bool {
-	return p == reweight.PolicyDRO || p == reweight.PolicyGMPO || p == reweight.PolicyClipCov || p == reweight.PolicyKLCov
-}
-
 // weightsFor returns the weights of the batch, or nil if the policy refuses them.
 func (b *lossBatch) weightsFor(opt *reweight.LossOptions) []float32 {
 	if unweighted(opt.Policy) {

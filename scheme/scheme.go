@@ -17,13 +17,13 @@
 package scheme
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
-	"github.com/seed621a2839/reweight/reference"
 )
 
 // A Kind says what an entry computes.
@@ -69,40 +69,34 @@ type Entry struct {
 	// SingleEntropies says that it reads the entropy of single tokens, and not a mean only.
 	SingleEntropies bool
 
-	part      bool                                           // All leaves it out: it is another scheme, or none, by itself
-	ratio     bool                                           // it is the ratio to the engine that sampled
-	loss      *reweight.LossOptions                          // Loss: the options
-	reads     func(opt *Options) []string                    // with other options, in place of Reads
-	options   func(opt *Options) any                         // its part of them, a pointer; nil for none
-	call      call                                           // see Compute
-	reference func(b *reference.Batch, o *Options) []float64 // the same in float64
-	golden    string                                         // the file of testdata/golden
+	part   bool                        // All leaves it out: it is another scheme, or none, by itself
+	ratio  bool                        // it is the ratio to the engine that sampled
+	loss   *reweight.LossOptions       // Loss: the options
+	reads  func(opt *Options) []string // with other options, in place of Reads
+	golden string                      // the file of testdata/golden
+
+	computation // none of Several
 }
 
 // Any stands for every []float32 of a batch that has one element per token.
 const Any = "any"
 
-type call func(ws *reweight.Workspace, dst []float32, b *reweight.Batch, opt *Options) error
-
 // Entries returns the catalogue, in the order of reports.
-func Entries() []*Entry {
-	all := make([]*Entry, len(table))
-	for i := range table {
-		all[i] = &table[i]
-	}
-	return all
-}
+func Entries() []*Entry { return slices.Clone(table) }
 
 // Find returns the entry that has the name, or the synonym.
 func Find(name string) (*Entry, error) {
 	name = underscored(name)
-	for i := range table {
-		if e := &table[i]; e.Name == name || slices.Contains(e.Synonyms, name) {
+	for _, e := range table {
+		if slices.Contains(e.names(), name) {
 			return e, nil
 		}
 	}
 	return nil, unknown(name)
 }
+
+// names returns the names that Find finds the entry by.
+func (e *Entry) names() []string { return append([]string{e.Name}, e.Synonyms...) }
 
 // Defaults returns the options of the papers, with those of the entry's loss if it is one.
 func (e *Entry) Defaults() Options {
@@ -140,7 +134,7 @@ func (e *Entry) Exact(b *reweight.Batch, opt Options) []float64 { return e.refer
 
 // Lacks returns the names of the arrays that the entry reads and the batch does not have,
 // "a or b" where either of two would do.
-func (e *Entry) Lacks(b *reweight.Batch, opt Options) []string { return lacks(nil, b, e.needs(&opt)) }
+func (e *Entry) Lacks(b *reweight.Batch, opt Options) []string { return lacks(b, e.needs(&opt)) }
 
 // needs returns the names of the arrays that the entry reads.
 func (e *Entry) needs(opt *Options) []string {
@@ -150,8 +144,8 @@ func (e *Entry) needs(opt *Options) []string {
 	return e.Reads
 }
 
-// lacks adds those of the needs that the batch does not have.
-func lacks(missing []string, b *reweight.Batch, needs []string) []string {
+// lacks returns those of the needs that the batch does not have.
+func lacks(b *reweight.Batch, needs []string) (missing []string) {
 	for _, need := range needs {
 		if one, other, either := strings.Cut(need, "|"); !has(b, one) && !(either && has(b, other)) {
 			missing = append(missing, strings.ReplaceAll(need, "|", " or "))
@@ -183,8 +177,8 @@ type Scheme struct {
 // leaves out entries that are a part of others only.
 func All() []Scheme {
 	var all []Scheme
-	for i := range table {
-		if e := &table[i]; !e.part {
+	for _, e := range table {
+		if !e.part {
 			all = append(all, MustParse(e.Name))
 			if e.Name == "aem" {
 				all = append(all, MustParse("actfocus+aem"))
@@ -213,10 +207,7 @@ func Parse(names string) (Scheme, error) {
 		e, n := longest(rest)
 		if e == nil {
 			name, _, _ := strings.Cut(rest, "+")
-			if name == "" {
-				name = rest
-			}
-			return Scheme{}, fmt.Errorf("%q: %w", names, unknown(name))
+			return Scheme{}, fmt.Errorf("%q: %w", names, unknown(cmp.Or(name, rest)))
 		}
 		if err := s.join(e); err != nil {
 			return Scheme{}, fmt.Errorf("%q: %w", names, err)
@@ -230,40 +221,31 @@ func Parse(names string) (Scheme, error) {
 		return Scheme{}, fmt.Errorf("%q: kl_rewards makes rewards of tokens, which no advantages here read: join reinforce++ or gae", names)
 	}
 	slices.SortFunc(s.named, inOrder)
-	slices.SortStableFunc(s.entries, func(a, b *Entry) int {
-		if a.Kind != b.Kind {
-			return int(a.Kind) - int(b.Kind)
-		}
-		return inOrder(a, b)
-	})
+	slices.SortFunc(s.entries, func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), inOrder(a, b)) })
 	if len(s.named) > 1 && s.named[0].Name == "uniform" { // which the others change
 		s.named = s.named[1:]
 	}
-	for i, e := range s.named {
-		if i > 0 {
-			s.Name += "+"
-		}
-		s.Name += e.Name
+	var all []string
+	for _, e := range s.named {
+		all = append(all, e.Name)
 	}
+	s.Name = strings.Join(all, "+")
 	return s, nil
 }
 
 // underscored returns a name with underscores, where verl has hyphens.
 func underscored(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-func inOrder(a, b *Entry) int {
-	all := Entries()
-	return slices.Index(all, a) - slices.Index(all, b)
-}
+func inOrder(a, b *Entry) int { return slices.Index(table, a) - slices.Index(table, b) }
 
 // longest returns the entry with the longest name or synonym that the text begins with,
 // and that a + or the end follows, and the length of the name. Names can have a + in them.
 func longest(text string) (found *Entry, n int) {
-	for i := range table {
-		for _, name := range append([]string{table[i].Name}, table[i].Synonyms...) {
+	for _, e := range table {
+		for _, name := range e.names() {
 			rest, ok := strings.CutPrefix(text, name)
 			if ok && len(name) > n && (rest == "" || rest[0] == '+' && len(rest) > 1) {
-				found, n = &table[i], len(name)
+				found, n = e, len(name)
 			}
 		}
 	}
@@ -334,15 +316,10 @@ func conflict(a, b *Entry) string {
 
 // unweighted reports whether the entry is a loss in which a factor of a token's advantage,
 // or a weight of the token, would mean something else than in the others: see PolicyLoss.
-func (e *Entry) unweighted() bool {
-	if e.loss == nil {
-		return false
-	}
-	switch e.loss.Policy {
-	case reweight.PolicyDRO, reweight.PolicyGMPO, reweight.PolicyClipCov, reweight.PolicyKLCov:
-		return true
-	}
-	return false
+func (e *Entry) unweighted() bool { return e.loss != nil && unweighted(e.loss.Policy) }
+
+func unweighted(p reweight.PolicyLoss) bool {
+	return p == reweight.PolicyDRO || p == reweight.PolicyGMPO || p == reweight.PolicyClipCov || p == reweight.PolicyKLCov
 }
 
 // makesAdvantages reports whether the entry makes advantages, and not from others.
@@ -350,21 +327,20 @@ func (e *Entry) makesAdvantages() bool {
 	return e.Kind == Advantage && !slices.Contains(e.Reads, "advantages")
 }
 
-// hint says how to have the advantages of GRPO or Dr. GRPO with another loss.
+// hint says how to have the advantages of one with the loss of the other.
 func hint(a, b *Entry) string {
+	advantages := map[string]string{
+		"grpo":    ": %s alone has the advantages of GRPO",
+		"dr_grpo": ": %s+group_mean has the advantages of Dr. GRPO",
+		"gpg":     ": %s+gpg_advantages has those of GPG",
+	}
 	for _, pair := range [...][2]*Entry{{a, b}, {b, a}} {
-		if pair[0].Name == "gpg" && pair[1].makesAdvantages() {
-			return fmt.Sprintf(": %s+pg has the loss of GPG", pair[1].Name)
+		several, other := pair[0].Name, pair[1]
+		if several == "gpg" && other.makesAdvantages() {
+			return fmt.Sprintf(": %s+pg has the loss of GPG", other.Name)
 		}
-		if loss := pair[1]; loss.Kind == Loss {
-			switch pair[0].Name {
-			case "grpo":
-				return fmt.Sprintf(": %s alone has the advantages of GRPO", loss.Name)
-			case "dr_grpo":
-				return fmt.Sprintf(": %s+group_mean has the advantages of Dr. GRPO", loss.Name)
-			case "gpg":
-				return fmt.Sprintf(": %s+gpg_advantages has those of GPG", loss.Name)
-			}
+		if text := advantages[several]; text != "" && other.Kind == Loss {
+			return fmt.Sprintf(text, other.Name)
 		}
 	}
 	return ""
@@ -377,10 +353,9 @@ func unknown(name string) error {
 	}
 	nearest, least := "", 3 // one letter more or less, or two that have changed places
 	var all []string
-	for i := range table {
-		e := &table[i]
+	for _, e := range table {
 		all = append(all, e.Name)
-		for _, candidate := range append([]string{e.Name}, e.Synonyms...) {
+		for _, candidate := range e.names() {
 			if d := distance(name, candidate); d < least && d < len(candidate)/2 {
 				nearest, least = candidate, d
 			}
@@ -457,33 +432,27 @@ func (s Scheme) readsTokenRewards() bool {
 	return slices.ContainsFunc(s.entries, func(e *Entry) bool { return slices.Contains(e.Reads, tokenRewards) })
 }
 
-// needs calls f with the names of the arrays that the parts of a step read; "a|b" is either
-// of two.
-func (s Scheme) needs(f func([]string)) {
-	f(always)
-	f(lossReads(&s.Options.Loss))
+// needs returns the names of the arrays that the parts of a step read; "a|b" is either of
+// two.
+func (s Scheme) needs() []string {
+	all := append([]string{"role"}, lossReads(&s.Options.Loss)...)
 	for _, e := range s.entries {
 		if e.Kind != Loss {
-			f(e.needs(&s.Options))
+			all = append(all, e.needs(&s.Options)...)
 		}
 	}
 	if !s.OwnAdvantages() {
-		f(givenAdvantages)
+		all = append(all, "rewards|advantages")
 	}
 	switch {
 	case !s.hasKind(Reward):
 	case s.readsTokenRewards():
-		f(ofTokens)
+		all = append(all, tokenRewards)
 	default:
-		f(outcome[2:]) // that a penalty is added to
+		all = append(all, "rewards") // that a penalty is added to
 	}
+	return all
 }
-
-var (
-	always          = []string{"role"}
-	givenAdvantages = []string{"rewards|advantages"}
-	ofTokens        = []string{tokenRewards}
-)
 
 // makes reports whether a step makes the array itself.
 func (s Scheme) makes(name string) bool {
@@ -498,13 +467,11 @@ func (s Scheme) hasKind(k Kind) bool {
 // Batch.Arrays has them.
 func (s Scheme) Reads() []string {
 	var all []string
-	s.needs(func(needs []string) {
-		for _, need := range needs {
-			if !s.makes(need) {
-				all = append(all, strings.Split(need, "|")...)
-			}
+	for _, need := range s.needs() {
+		if !s.makes(need) {
+			all = append(all, strings.Split(need, "|")...)
 		}
-	})
+	}
 	if !s.OwnAdvantages() {
 		all = append(all, outcome...)
 	}
@@ -529,11 +496,11 @@ func (e *LacksError) Error() string {
 
 // check returns a *LacksError if something is missing, or a *reweight.InputError.
 func (s Scheme) check(b *reweight.Batch) error {
-	var missing []string
-	s.needs(func(needs []string) { missing = lacks(missing, b, needs) })
+	needs := s.needs()
 	if !s.OwnAdvantages() && has(b, "rewards") {
-		missing = lacks(missing, b, outcome)
+		needs = append(needs, outcome...)
 	}
+	missing := lacks(b, needs)
 	slices.Sort(missing)
 	missing = slices.DeleteFunc(slices.Compact(missing), s.makes)
 	if delta := s.Options.Delta; delta != delta && s.entry("off_policy_mask") != nil {
@@ -546,8 +513,8 @@ func (s Scheme) check(b *reweight.Batch) error {
 		return &LacksError{s.Name, missing}
 	}
 	// Parse has looked at the loss of the names; this one may be another.
-	if loss := (&Entry{loss: &s.Options.Loss}); loss.unweighted() && s.hasKind(Factor) {
-		return &reweight.InputError{Arg: "Options.Loss.Policy", Index: -1, Problem: fmt.Sprintf("is %v, want one with factors of tokens, which %s has", loss.loss.Policy, s.Name)}
+	if policy := s.Options.Loss.Policy; unweighted(policy) && s.hasKind(Factor) {
+		return &reweight.InputError{Arg: "Options.Loss.Policy", Index: -1, Problem: fmt.Sprintf("is %v, want one with factors of tokens, which %s has", policy, s.Name)}
 	}
 	for _, a := range [...]struct {
 		field   string

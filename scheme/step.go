@@ -40,35 +40,31 @@ func (s Scheme) NewStep(ws *reweight.Workspace, b *reweight.Batch) (*Step, error
 	floats := func() []float32 { return make([]float32, b.Tokens()) }
 	st := &Step{Advantages: floats(), Grad: floats(), scheme: s, ws: ws, given: *b, batch: *b}
 	st.batch.Advantages = st.Advantages
-	more := 0 // arrays that are multiplied
+	weights := 0
 	for _, e := range s.entries {
-		switch e.Kind {
-		case Reward:
-			st.rewards = make([]float32, b.Trajectories())
-		case Factor:
-			more++
-		case Weight:
-			if st.Weights != nil {
-				more++
-			} else {
-				st.Weights = floats()
-			}
-		case Critic:
-			st.ValueGrad = floats()
-			if s.entry("gae") != nil {
-				st.Returns = floats()
-			}
+		if e.Kind == Weight {
+			weights++
 		}
 	}
-	if st.Returns != nil {
+	if weights > 0 {
+		st.Weights = floats()
+	}
+	if weights > 1 || s.hasKind(Factor) { // which are multiplied
+		st.scratch = floats()
+	}
+	if s.hasKind(Reward) {
+		st.rewards = make([]float32, b.Trajectories())
+	}
+	if s.hasKind(Critic) {
+		st.ValueGrad = floats()
+	}
+	if s.hasKind(Critic) && s.entry("gae") != nil {
+		st.Returns = floats()
 		st.batch.Returns = st.Returns
 	}
 	if s.readsTokenRewards() && (len(b.TokenRewards) == 0 || st.rewards != nil) {
 		st.tokenRewards = floats()
 		st.batch.TokenRewards = st.tokenRewards
-	}
-	if more > 0 {
-		st.scratch = floats()
 	}
 	return st, nil
 }
@@ -202,13 +198,13 @@ func (st *Step) Loss() reweight.LossOptions { return st.scheme.Options.Loss }
 // at the very bound of a clip, or an entropy at a threshold, may fall on either side of it
 // in float32, and be an error. Check allocates, and does not look at the critic.
 func (st *Step) Check(res reweight.LossResult) error {
-	exact := st.scheme.exact(&st.given)
+	advantages, weights, loss, grad := st.scheme.exact(&st.given)
 	var size float64
 	for _, a := range []struct {
 		what string
 		got  []float32
 		want []float64
-	}{{"advantages", st.Advantages, exact.advantages}, {"weights", st.Weights, exact.weights}, {"gradient", st.Grad, exact.grad}} {
+	}{{"advantages", st.Advantages, advantages}, {"weights", st.Weights, weights}, {"gradient", st.Grad, grad}} {
 		if a.got == nil { // weights of 1
 			continue
 		}
@@ -223,8 +219,8 @@ func (st *Step) Check(res reweight.LossResult) error {
 			}
 		}
 	}
-	if w := exact.loss; !(math.Abs(res.Loss-w) <= 1e-5*max(size, math.Abs(w))) {
-		return fmt.Errorf("%s: loss = %v, float64 has %v", st.scheme.Name, res.Loss, w)
+	if !(math.Abs(res.Loss-loss) <= 1e-5*max(size, math.Abs(loss))) {
+		return fmt.Errorf("%s: loss = %v, float64 has %v", st.scheme.Name, res.Loss, loss)
 	}
 	return nil
 }

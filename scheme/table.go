@@ -1,6 +1,7 @@
 package scheme
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed621a2839/reweight"
@@ -53,65 +54,70 @@ type (
 const tokenRewards = "token_rewards|rewards" // of the tokens, or the outcome at the last of them
 
 var (
-	outcome   = []string{"seq_offsets", "group_ids", "rewards"}
-	ofRollout = []string{"seq_offsets", "old_logprobs", "rollout_logprobs"}
-	anywhere  = []string{Any}
+	outcome    = []string{"seq_offsets", "group_ids", "rewards"}
+	ofRollout  = []string{"seq_offsets", "old_logprobs", "rollout_logprobs"}
+	ofBaseline = []string{"seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", tokenRewards}
+	anywhere   = []string{Any}
 )
 
-// signalReads has what ActFocus reads for each signal: made once, because a step's start
-// should leave nothing behind.
-var signalReads = map[reweight.Signal][]string{}
+// A computation is what an entry computes.
+type computation struct {
+	options   func(opt *Options) any // its part of them, a pointer; nil for none
+	call      func(ws *workspace, dst []float32, b *batch, opt *Options) error
+	reference func(b *reference.Batch, opt *Options) []float64 // the same in float64
+}
 
-func init() {
-	for _, signal := range [...]reweight.Signal{reweight.SignalEnergy, reweight.SignalRefEntropy, reweight.SignalSurprisal, reweight.SignalLogRatio} {
-		signalReads[signal] = signal.Arrays()
+// with returns the computation of a method whose options are the part of all.
+func with[O any](part func(opt *Options) *O, method func(ws *workspace, dst []float32, b *batch, opt O) error,
+	exact func(b *reference.Batch, opt O) []float64) computation {
+	return computation{
+		options: func(opt *Options) any { return part(opt) },
+		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+			return method(ws, dst, b, *part(opt))
+		},
+		reference: func(b *reference.Batch, opt *Options) []float64 { return exact(b, *part(opt)) },
 	}
 }
 
-// The losses that differ from the clipped surrogate in their aggregation only.
-var (
-	seqMeanTokenMean    = aggregated(reweight.SeqMeanTokenMean)
-	seqMeanTokenSum     = aggregated(reweight.SeqMeanTokenSum)
-	seqMeanTokenSumNorm = aggregated(reweight.SeqMeanTokenSumNorm)
-)
+// without returns the computation of a method without options.
+func without(method func(ws *workspace, dst []float32, b *batch) error, exact func(b *reference.Batch) []float64) computation {
+	return computation{
+		call:      func(ws *workspace, dst []float32, b *batch, _ *Options) error { return method(ws, dst, b) },
+		reference: func(b *reference.Batch, _ *Options) []float64 { return exact(b) },
+	}
+}
 
-func aggregated(a reweight.Aggregation) reweight.LossOptions {
+// silent leaves out what a method returns besides the error.
+func silent[O, R any](method func(*workspace, []float32, *batch, O) (R, error)) func(*workspace, []float32, *batch, O) error {
+	return func(ws *workspace, dst []float32, b *batch, opt O) error {
+		_, err := method(ws, dst, b, opt)
+		return err
+	}
+}
+
+// aggregated returns the clipped surrogate in another aggregation.
+func aggregated(a reweight.Aggregation) *reweight.LossOptions {
 	opt := reweight.DefaultLoss
 	opt.Aggregation = a
-	return opt
+	return &opt
 }
 
 // policy makes an entry of the loss with those options.
-func policy(opt *reweight.LossOptions, e Entry) Entry {
+func policy(opt *reweight.LossOptions, e Entry) *Entry {
 	e.Kind, e.Method, e.loss = Loss, "Loss", opt
 	e.reads = func(opt *Options) []string { return lossReads(&opt.Loss) }
 	e.Reads, e.Alias = lossReads(opt), []string{"logprobs", "old_logprobs", "advantages", "ref_logprobs"}
-	e.options = func(opt *Options) any { return &opt.Loss }
-	e.call = func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-		_, err := ws.Loss(dst, nil, b, opt.Loss)
-		return err
-	}
-	e.reference = func(b *reference.Batch, opt *Options) []float64 {
-		_, gradient := exactLoss(b, nil, &opt.Loss)
-		return gradient
-	}
-	if e.golden == "" {
-		e.golden = "policy_losses.json"
-	}
-	return e
-}
-
-// otb makes an entry of the optimal token baseline with those options.
-func otb(defaultName string, options func(opt *Options) *reweight.OTBOptions, e Entry) Entry {
-	e.Kind, e.Method, e.DefaultName, e.golden = Advantage, "OTB", defaultName, "otb.json"
-	e.Reads, e.Alias = []string{"seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", tokenRewards}, anywhere
-	e.options = func(opt *Options) any { return options(opt) }
-	e.call = func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.OTB(dst, b, *options(opt)) }
-	e.reference = func(b *reference.Batch, opt *Options) []float64 {
-		o := options(opt)
-		return reference.OTB(b, reference.OTBOptions{Turns: o.Turns, ZeroTail: o.ZeroTail})
-	}
-	return e
+	e.computation = with(func(opt *Options) *reweight.LossOptions { return &opt.Loss },
+		func(ws *workspace, dst []float32, b *batch, opt reweight.LossOptions) error {
+			_, err := ws.Loss(dst, nil, b, opt)
+			return err
+		},
+		func(b *reference.Batch, opt reweight.LossOptions) []float64 {
+			_, gradient := exactLoss(b, nil, &opt)
+			return gradient
+		})
+	e.golden = cmp.Or(e.golden, "policy_losses.json")
+	return &e
 }
 
 // lossReads returns what a loss with those options reads.
@@ -131,7 +137,7 @@ func lossReads(opt *reweight.LossOptions) []string {
 }
 
 // table is the catalogue, in the order of reports. A step goes through it kind by kind.
-var table = []Entry{
+var table = []*Entry{
 	policy(&reweight.DefaultLoss, Entry{
 		Name: "uniform", Synonyms: []string{"vanilla", "ppo", "bnpo", "token_mean"}, Title: "PPO", Source: "1707.06347",
 		Doc:         "the clipped surrogate, averaged over tokens",
@@ -144,16 +150,12 @@ var table = []Entry{
 		Formula: "α; 1 + β sigmoid((E - μ)/σ) for action tokens",
 		Kind:    Weight, Method: "ActFocus", DefaultName: "DefaultActFocus", golden: "actfocus.json",
 		Reads: []string{"ref_energy"}, Alias: []string{"ref_energy"},
-		reads:   func(opt *Options) []string { return signalReads[opt.ActFocus.Signal] },
-		options: func(opt *Options) any { return &opt.ActFocus },
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			_, err := ws.ActFocus(dst, b, opt.ActFocus)
-			return err
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			o := opt.ActFocus
-			return reference.ActFocus(b, reference.ActFocusOptions{Signal: reference.Signal(o.Signal.String()), Alpha: o.Alpha, Beta: o.Beta, Eps: o.Eps})
-		},
+		reads: func(opt *Options) []string { return opt.ActFocus.Signal.Arrays() },
+		computation: with(func(opt *Options) *reweight.ActFocusOptions { return &opt.ActFocus }, silent((*workspace).ActFocus),
+			func(b *reference.Batch, o reweight.ActFocusOptions) []float64 {
+				signal := reference.Signal(o.Signal.String())
+				return reference.ActFocus(b, reference.ActFocusOptions{Signal: signal, Alpha: o.Alpha, Beta: o.Beta, Eps: o.Eps})
+			}),
 	},
 	{
 		Name: "aem", Title: "AEM", Source: "2605.00425",
@@ -161,12 +163,10 @@ var table = []Entry{
 		Formula: "e^(-λ x)/mean; x is H̄_s scaled to [0, 1] over its group, or `Scope`, and the mean is over the spans there; 1 where max - min < `Guard`",
 		Kind:    Factor, Method: "AEM", DefaultName: "DefaultAEM", golden: "aem.json",
 		Reads: []string{"seq_offsets", "group_ids", "span_ids", "entropy"}, Masked: 1, Alias: []string{"entropy"},
-		options: func(opt *Options) any { return &opt.AEM },
-		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.AEM(dst, b, opt.AEM) },
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			o := opt.AEM
-			return reference.AEM(b, o.Lambda, o.Guard, reference.Scope(o.Scope.String()))
-		},
+		computation: with(func(opt *Options) *reweight.AEMOptions { return &opt.AEM }, (*workspace).AEM,
+			func(b *reference.Batch, o reweight.AEMOptions) []float64 {
+				return reference.AEM(b, o.Lambda, o.Guard, reference.Scope(o.Scope.String()))
+			}),
 	},
 	{
 		Name: "grpo", Synonyms: []string{"grpo_vectorized"}, Title: "GRPO", Source: "verl",
@@ -194,9 +194,8 @@ var table = []Entry{
 		Formula: "(r - mean_g)/(std_g + 1e-6)",
 		Kind:    Advantage, Method: "GRPO", DefaultName: "DefaultGRPO", golden: "grpo.json", part: true,
 		Reads: outcome, Alias: anywhere,
-		options:   func(opt *Options) any { return &opt.GRPO },
-		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GRPO(dst, b, opt.GRPO) },
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GRPO(b, opt.GRPO.DivideByStd) },
+		computation: with(func(opt *Options) *reweight.GRPOOptions { return &opt.GRPO }, (*workspace).GRPO,
+			func(b *reference.Batch, o reweight.GRPOOptions) []float64 { return reference.GRPO(b, o.DivideByStd) }),
 	},
 	{
 		Name: "group_mean", Title: "Dr. GRPO", Source: "2503.20783",
@@ -204,10 +203,9 @@ var table = []Entry{
 		Formula: "r - mean_g",
 		Kind:    Advantage, Method: "GRPO", golden: "grpo.json", part: true,
 		Reads: outcome, Alias: anywhere,
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			return ws.GRPO(dst, b, reweight.GRPOOptions{})
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GRPO(b, false) },
+		computation: without(
+			func(ws *workspace, dst []float32, b *batch) error { return ws.GRPO(dst, b, reweight.GRPOOptions{}) },
+			func(b *reference.Batch) []float64 { return reference.GRPO(b, false) }),
 	},
 	{
 		Name: "overlong", Synonyms: []string{"overlong_buffer"}, Title: "overlong penalty", Source: "2503.14476",
@@ -215,13 +213,10 @@ var table = []Entry{
 		Formula: "max(-P, min(0, -P (n_q - (Lmax - Lbuf))/Lbuf)), to be added to r; P, Lmax and Lbuf are `Penalty`, `Maximum` and `Buffer`",
 		Kind:    Reward, Method: "OverlongPenalty", DefaultName: "DefaultOverlongPenalty", golden: "baselines.json", part: true,
 		Reads: []string{"seq_offsets"}, Alias: []string{"rewards"},
-		options: func(opt *Options) any { return &opt.Overlong },
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			return ws.OverlongPenalty(dst, b, opt.Overlong)
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			return reference.OverlongPenalty(b, opt.Overlong.Maximum, opt.Overlong.Buffer, opt.Overlong.Penalty)
-		},
+		computation: with(func(opt *Options) *reweight.OverlongPenaltyOptions { return &opt.Overlong }, (*workspace).OverlongPenalty,
+			func(b *reference.Batch, o reweight.OverlongPenaltyOptions) []float64 {
+				return reference.OverlongPenalty(b, o.Maximum, o.Buffer, o.Penalty)
+			}),
 	},
 	{
 		Name: "kl_rewards", Synonyms: []string{"use_kl_in_reward"}, Title: "KL in the reward", Source: "verl",
@@ -229,13 +224,7 @@ var table = []Entry{
 		Formula: "r_t = [last response token] r - `KLCoef` k_t of l_old against l_ref",
 		Kind:    Reward, Method: "KLRewards", DefaultName: "DefaultKLRewards", golden: "kl.json", part: true,
 		Reads: []string{"seq_offsets", "rewards", "old_logprobs", "ref_logprobs"}, Alias: anywhere,
-		options: func(opt *Options) any { return &opt.KLRewards },
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			return ws.KLRewards(dst, b, opt.KLRewards)
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			return reference.KLRewards(b, reference.KLForm(opt.KLRewards.KL.String()), opt.KLRewards.KLCoef)
-		},
+		computation: with(func(opt *Options) *reweight.KLRewardsOptions { return &opt.KLRewards }, (*workspace).KLRewards, klRewards),
 	},
 	{
 		Name: "group_filter", Synonyms: []string{"filter_groups"}, Title: "group filter", Source: "2503.14476",
@@ -243,8 +232,7 @@ var table = []Entry{
 		Formula: "1 if the rewards of the group differ, or it has one member",
 		Kind:    Weight, Method: "GroupFilter", golden: "baselines.json", part: true,
 		Reads: outcome, Alias: anywhere,
-		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GroupFilter(dst, b) },
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GroupFilter(b) },
+		computation: without((*workspace).GroupFilter, reference.GroupFilter),
 	},
 	{
 		Name: "rloo", Synonyms: []string{"rloo_vectorized"}, Title: "RLOO", Source: "2402.14740",
@@ -252,8 +240,7 @@ var table = []Entry{
 		Formula: "n/(n-1) (r - mean_g)",
 		Kind:    Advantage, Method: "RLOO", golden: "baselines.json",
 		Reads: outcome, Alias: anywhere,
-		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.RLOO(dst, b) },
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.RLOO(b) },
+		computation: without((*workspace).RLOO, reference.RLOO),
 	},
 	{
 		Name: "reinforce++", Synonyms: []string{"reinforce_plus_plus", "reinforce"}, Title: "REINFORCE++", Source: "2501.03262",
@@ -261,13 +248,13 @@ var table = []Entry{
 		Formula: "G_t = r_t + γ G_next, whitened over the batch",
 		Kind:    Advantage, Method: "ReinforcePlusPlus", DefaultName: "DefaultReinforcePlusPlus", golden: "baselines.json",
 		Reads: []string{"seq_offsets", tokenRewards}, Alias: []string{"token_rewards"},
-		options: func(opt *Options) any { return &opt.ReinforcePlusPlus },
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			return ws.ReinforcePlusPlus(dst, nil, b, opt.ReinforcePlusPlus)
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			return reference.ReinforcePlusPlus(b, opt.ReinforcePlusPlus.Gamma)
-		},
+		computation: with(func(opt *Options) *reweight.ReinforcePlusPlusOptions { return &opt.ReinforcePlusPlus },
+			func(ws *workspace, dst []float32, b *batch, o reweight.ReinforcePlusPlusOptions) error {
+				return ws.ReinforcePlusPlus(dst, nil, b, o)
+			},
+			func(b *reference.Batch, o reweight.ReinforcePlusPlusOptions) []float64 {
+				return reference.ReinforcePlusPlus(b, o.Gamma)
+			}),
 	},
 	{
 		Name: "reinforce++_baseline", Synonyms: []string{"reinforce_plus_plus_baseline", "reinforce_baseline"}, Title: "REINFORCE++-baseline", Source: "2501.03262",
@@ -275,33 +262,40 @@ var table = []Entry{
 		Formula: "r - mean_g on every token, whitened over the batch",
 		Kind:    Advantage, Method: "ReinforcePlusPlusBaseline", golden: "baselines.json",
 		Reads: outcome, Alias: anywhere,
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			return ws.ReinforcePlusPlusBaseline(dst, b)
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.ReinforcePlusPlusBaseline(b) },
+		computation: without((*workspace).ReinforcePlusPlusBaseline, reference.ReinforcePlusPlusBaseline),
 	},
-	otb("DefaultOTB", func(opt *Options) *reweight.OTBOptions { return &opt.OTB }, Entry{
+	{
 		Name: "otb", Synonyms: []string{"optimal_token_baseline"}, Title: "OTB", Source: "verl",
 		Doc:     "rewards to come, less a baseline of each position",
 		Formula: "G_t - ΣGW/(ΣW + 1e-8) over the trajectories of g with a response token at the position of t; G_t = r_t + G_next, W_t = W_before + 1 - 2 e^l_old + Σp²",
-	}),
-	otb("DefaultOTBTurns", func(opt *Options) *reweight.OTBOptions { return &opt.OTBTurns }, Entry{
+		Kind:    Advantage, Method: "OTB", DefaultName: "DefaultOTB", golden: "otb.json",
+		Reads: ofBaseline, Alias: anywhere,
+		computation: with(func(opt *Options) *reweight.OTBOptions { return &opt.OTB }, (*workspace).OTB,
+			func(b *reference.Batch, o reweight.OTBOptions) []float64 {
+				return reference.OTB(b, reference.OTBOptions(o))
+			}),
+	},
+	{
 		Name: "otb_turns", Synonyms: []string{"tir_optimal_token_baseline"}, Title: "OTB over turns", Source: "verl",
 		Doc:     "as OTB, with positions that count response tokens alone",
 		Formula: "as OTB, the position being the place among the response tokens of the trajectory",
-	}),
+		Kind:    Advantage, Method: "OTB", DefaultName: "DefaultOTBTurns", golden: "otb.json",
+		Reads: ofBaseline, Alias: anywhere,
+		computation: with(func(opt *Options) *reweight.OTBOptions { return &opt.OTBTurns }, (*workspace).OTB,
+			func(b *reference.Batch, o reweight.OTBOptions) []float64 {
+				return reference.OTB(b, reference.OTBOptions(o))
+			}),
+	},
 	{
 		Name: "gigpo", Title: "GiGPO", Source: "2505.10978",
 		Doc:     "groups of trajectories, and of spans that begin in one state",
 		Formula: "E_q + ω B_s: E_q = r - mean_g; B_s is G_s = r_s + γ G_next less its mean over the spans of g with the same anchor, 0 if there is no other",
 		Kind:    Advantage, Method: "GiGPO", DefaultName: "DefaultGiGPO", golden: "gigpo.json",
 		Reads: []string{"seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"}, Alias: anywhere,
-		options: func(opt *Options) any { return &opt.GiGPO },
-		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GiGPO(dst, b, opt.GiGPO) },
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			o := opt.GiGPO
-			return reference.GiGPO(b, reference.GiGPOOptions{Gamma: o.Gamma, Omega: o.Omega, DivideByStd: o.DivideByStd, PerStep: o.PerStep})
-		},
+		computation: with(func(opt *Options) *reweight.GiGPOOptions { return &opt.GiGPO }, (*workspace).GiGPO,
+			func(b *reference.Batch, o reweight.GiGPOOptions) []float64 {
+				return reference.GiGPO(b, reference.GiGPOOptions(o))
+			}),
 	},
 	{
 		Name: "gtpo", Title: "GTPO", Source: "2508.04349",
@@ -309,9 +303,8 @@ var table = []Entry{
 		Formula: "as GRPO-S, with H of the j-th response token for H̄_q",
 		Kind:    Advantage, Method: "GTPO", DefaultName: "DefaultGTPO", golden: "gtpo.json", SingleEntropies: true,
 		Reads: []string{"seq_offsets", "group_ids", "rewards", "entropy"}, Alias: []string{"entropy"},
-		options:   func(opt *Options) any { return &opt.GTPO },
-		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GTPO(dst, b, opt.GTPO) },
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GTPO(b, shaping(opt.GTPO)) },
+		computation: with(func(opt *Options) *reweight.GTPOOptions { return &opt.GTPO }, (*workspace).GTPO,
+			func(b *reference.Batch, o reweight.GTPOOptions) []float64 { return reference.GTPO(b, shaping(o)) }),
 	},
 	{
 		Name: "grpo_s", Title: "GRPO-S", Source: "2508.04349",
@@ -319,9 +312,8 @@ var table = []Entry{
 		Formula: "successes: u = `Base` r + `Bonus` n H̄_q/ΣH̄; failures: u = -`Base` - `Bonus` n v/Σv, v = 1/H̄_q; A is u normalised, see below",
 		Kind:    Advantage, Method: "GRPOS", DefaultName: "DefaultGRPOS", golden: "gtpo.json",
 		Reads: []string{"seq_offsets", "group_ids", "rewards", "entropy"}, Alias: []string{"entropy"},
-		options:   func(opt *Options) any { return &opt.GRPOS },
-		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GRPOS(dst, b, opt.GRPOS) },
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GRPOS(b, shaping(opt.GRPOS)) },
+		computation: with(func(opt *Options) *reweight.GTPOOptions { return &opt.GRPOS }, (*workspace).GRPOS,
+			func(b *reference.Batch, o reweight.GTPOOptions) []float64 { return reference.GRPOS(b, shaping(o)) }),
 	},
 	{
 		Name: "opo", Title: "OPO", Source: "2505.23585",
@@ -329,8 +321,7 @@ var table = []Entry{
 		Formula: "r - Σ_g n_q r/Σ_g n_q",
 		Kind:    Advantage, Method: "OPO", golden: "opo.json",
 		Reads: outcome, Alias: anywhere,
-		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.OPO(dst, b) },
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.OPO(b) },
+		computation: without((*workspace).OPO, reference.OPO),
 	},
 	{
 		Name: "pass_at_k", Synonyms: []string{"grpo_passk"}, Title: "pass@k", Source: "2503.19595",
@@ -338,11 +329,10 @@ var table = []Entry{
 		Formula: "(r - second highest of g)/(std_g + 1e-6) for the highest of g, 0 for others",
 		Kind:    Advantage, Method: "PassAtK", DefaultName: "DefaultPassAtK", golden: "pass_at_k.json",
 		Reads: outcome, Alias: anywhere,
-		options: func(opt *Options) any { return &opt.PassAtK },
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			return ws.PassAtK(dst, b, opt.PassAtK)
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.PassAtK(b, opt.PassAtK.DivideByStd) },
+		computation: with(func(opt *Options) *reweight.PassAtKOptions { return &opt.PassAtK }, (*workspace).PassAtK,
+			func(b *reference.Batch, o reweight.PassAtKOptions) []float64 {
+				return reference.PassAtK(b, o.DivideByStd)
+			}),
 	},
 	{
 		Name: "gdpo", Title: "GDPO", Source: "2601.05242",
@@ -350,11 +340,10 @@ var table = []Entry{
 		Formula: "Σ_k w_k (r_k - mean_gk)/(std_gk + 1e-6) over the parts r_k of the reward, on every token, whitened over the batch; w are `RewardWeights`, or 1",
 		Kind:    Advantage, Method: "GDPO", DefaultName: "DefaultGDPO", golden: "gdpo.json",
 		Reads: []string{"seq_offsets", "group_ids", "reward_parts"}, Alias: anywhere,
-		options: func(opt *Options) any { return &opt.GDPO },
-		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GDPO(dst, b, opt.GDPO) },
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			return reference.GDPO(b, opt.GDPO.DivideByStd, opt.GDPO.RewardWeights)
-		},
+		computation: with(func(opt *Options) *reweight.GDPOOptions { return &opt.GDPO }, (*workspace).GDPO,
+			func(b *reference.Batch, o reweight.GDPOOptions) []float64 {
+				return reference.GDPO(b, o.DivideByStd, o.RewardWeights)
+			}),
 	},
 	{
 		Name: "gpg_advantages", Title: "GPG", Source: "2504.02546",
@@ -362,8 +351,7 @@ var table = []Entry{
 		Formula: "(r - mean_g) S/(number of trajectories of the batch with r other than 0)",
 		Kind:    Advantage, Method: "GPG", golden: "gpg.json", part: true,
 		Reads: outcome, Alias: anywhere,
-		call:      func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.GPG(dst, b) },
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.GPG(b) },
+		computation: without((*workspace).GPG, reference.GPG),
 	},
 	{
 		Name: "gae", Title: "GAE", Source: "1506.02438",
@@ -371,14 +359,14 @@ var table = []Entry{
 		Formula: "δ + γλ A_next, δ = r_t + γ v_next - v, whitened over the batch",
 		Kind:    Advantage, Method: "GAE", DefaultName: "DefaultGAE", golden: "gae.json",
 		Reads: []string{"seq_offsets", "values", tokenRewards}, Alias: []string{"token_rewards"},
-		options: func(opt *Options) any { return &opt.GAE },
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			if err := ws.GAE(dst, nil, b.TokenRewards, b, opt.GAE); err != nil {
-				return err
-			}
-			return ws.Whiten(dst, dst, b.Role)
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 { return whitened(b, opt.GAE) },
+		computation: with(func(opt *Options) *reweight.GAEOptions { return &opt.GAE },
+			func(ws *workspace, dst []float32, b *batch, o reweight.GAEOptions) error {
+				if err := ws.GAE(dst, nil, b.TokenRewards, b, o); err != nil {
+					return err
+				}
+				return ws.Whiten(dst, dst, b.Role)
+			},
+			whitened),
 	},
 	{
 		Name: "empg", Title: "EMPG", Source: "2509.09265",
@@ -386,12 +374,10 @@ var table = []Entry{
 		Formula: "M less the mean over spans of M's mean in each, M = A g_s + ζ f_next; g_s = e^(-k x)/mean, f = e^(-k' x), k and k' are `K` and `KFuture`; x is H̄_s scaled to [0, 1] over the batch, and the mean is over its spans",
 		Kind:    Advantage, Method: "EMPG", DefaultName: "DefaultEMPG", golden: "empg.json",
 		Reads: []string{"seq_offsets", "span_ids", "advantages", "entropy"}, Alias: []string{"advantages", "entropy"},
-		options: func(opt *Options) any { return &opt.EMPG },
-		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.EMPG(dst, b, opt.EMPG) },
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			o := opt.EMPG
-			return reference.EMPG(b, reference.EMPGOptions{K: o.K, KFuture: o.KFuture, Zeta: o.Zeta})
-		},
+		computation: with(func(opt *Options) *reweight.EMPGOptions { return &opt.EMPG }, (*workspace).EMPG,
+			func(b *reference.Batch, o reweight.EMPGOptions) []float64 {
+				return reference.EMPG(b, reference.EMPGOptions(o))
+			}),
 	},
 	{
 		Name: "entropy_mask", Title: "high-entropy tokens", Source: "2506.01939",
@@ -399,15 +385,11 @@ var table = []Entry{
 		Formula: "1 where H is at least the K-th largest, K = ⌊`Rho` n + 0.9999⌋",
 		Kind:    Weight, Method: "EntropyMask", DefaultName: "DefaultEntropyMask", golden: "entropy_mask.json", SingleEntropies: true,
 		Reads: []string{"entropy"}, Alias: []string{"entropy"},
-		options: func(opt *Options) any { return &opt.EntropyMask },
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			_, err := ws.EntropyMask(dst, b, opt.EntropyMask)
-			return err
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			mask, _ := reference.EntropyMask(b, opt.EntropyMask.Rho)
-			return mask
-		},
+		computation: with(func(opt *Options) *reweight.EntropyMaskOptions { return &opt.EntropyMask }, silent((*workspace).EntropyMask),
+			func(b *reference.Batch, o reweight.EntropyMaskOptions) []float64 {
+				mask, _ := reference.EntropyMask(b, o.Rho)
+				return mask
+			}),
 	},
 	policy(&reweight.DefaultGSPO, Entry{
 		Name: "gspo", Title: "GSPO", Source: "2507.18071",
@@ -487,19 +469,19 @@ var table = []Entry{
 		Formula:     "-Aρ, and + `CovCoef` abs(l - l_old) for the max(1, ⌊`CovShare` n⌋) tokens of largest c",
 		DefaultName: "DefaultKLCov", golden: "verl_losses.json",
 	}),
-	policy(&seqMeanTokenMean, Entry{
+	policy(aggregated(reweight.SeqMeanTokenMean), Entry{
 		Name: "seq_mean_token_mean", Title: "PPO", Source: "verl",
 		Doc:     "PPO, the mean over trajectories of means over tokens",
 		Formula: "as PPO",
 		part:    true,
 	}),
-	policy(&seqMeanTokenSum, Entry{
+	policy(aggregated(reweight.SeqMeanTokenSum), Entry{
 		Name: "seq_mean_token_sum", Title: "PPO", Source: "verl",
 		Doc:     "PPO, the mean over trajectories of sums over tokens",
 		Formula: "as PPO",
 		part:    true,
 	}),
-	policy(&seqMeanTokenSumNorm, Entry{
+	policy(aggregated(reweight.SeqMeanTokenSumNorm), Entry{
 		Name: "seq_mean_token_sum_norm", Title: "PPO", Source: "verl",
 		Doc:     "PPO, sums over tokens, divided by one length",
 		Formula: "as PPO",
@@ -511,13 +493,7 @@ var table = []Entry{
 		Formula: "clamp(u, `Low`, `High`), u = e^(l_old - l_rollout)",
 		Kind:    Factor, Method: "RolloutCorrection", DefaultName: "DefaultRolloutCorrection", golden: "rollout_correction.json", ratio: true,
 		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
-		options: func(opt *Options) any { return &opt.TIS },
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			return ws.RolloutCorrection(dst, b, opt.TIS)
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			return reference.RolloutCorrection(b, correction(opt.TIS))
-		},
+		computation: with(func(opt *Options) *reweight.RolloutCorrectionOptions { return &opt.TIS }, (*workspace).RolloutCorrection, rolloutCorrection),
 	},
 	{
 		Name: "icepop", Title: "IcePop", Source: "verl",
@@ -525,13 +501,7 @@ var table = []Entry{
 		Formula: "u if `Low` <= u <= `High`, else 0",
 		Kind:    Factor, Method: "RolloutCorrection", DefaultName: "DefaultIcePop", golden: "rollout_correction.json", ratio: true,
 		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
-		options: func(opt *Options) any { return &opt.IcePop },
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			return ws.RolloutCorrection(dst, b, opt.IcePop)
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			return reference.RolloutCorrection(b, correction(opt.IcePop))
-		},
+		computation: with(func(opt *Options) *reweight.RolloutCorrectionOptions { return &opt.IcePop }, (*workspace).RolloutCorrection, rolloutCorrection),
 	},
 	{
 		Name: "reject", Title: "rejection", Source: "verl",
@@ -539,11 +509,10 @@ var table = []Entry{
 		Formula: "1 if `Low` <= e^(l_rollout - l_old) <= `High`",
 		Kind:    Weight, Method: "Reject", DefaultName: "DefaultReject", golden: "rollout_correction.json",
 		Reads: ofRollout, Alias: []string{"old_logprobs", "rollout_logprobs"},
-		options: func(opt *Options) any { return &opt.Reject },
-		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.Reject(dst, b, opt.Reject) },
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			return reference.Reject(b, reference.RejectionStatistic(opt.Reject.Statistic.String()), opt.Reject.Low, opt.Reject.High)
-		},
+		computation: with(func(opt *Options) *reweight.RejectOptions { return &opt.Reject }, (*workspace).Reject,
+			func(b *reference.Batch, o reweight.RejectOptions) []float64 {
+				return reference.Reject(b, reference.RejectionStatistic(o.Statistic.String()), o.Low, o.High)
+			}),
 	},
 	{
 		Name: "off_policy_mask", Synonyms: []string{"opsm"}, Title: "off-policy mask", Source: "DeepSeek-V3.2",
@@ -551,10 +520,12 @@ var table = []Entry{
 		Formula: "0 where A < 0 and mean_q(l_old - l) > δ, else 1",
 		Kind:    Factor, Method: "OffPolicyMask", golden: "rollout_correction.json",
 		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			return ws.OffPolicyMask(dst, b, opt.Delta)
+		computation: computation{
+			call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
+				return ws.OffPolicyMask(dst, b, opt.Delta)
+			},
+			reference: func(b *reference.Batch, opt *Options) []float64 { return reference.OffPolicyMask(b, opt.Delta) },
 		},
-		reference: func(b *reference.Batch, opt *Options) []float64 { return reference.OffPolicyMask(b, opt.Delta) },
 	},
 	{
 		Name: "fipo", Title: "FIPO", Source: "2603.19835",
@@ -562,12 +533,10 @@ var table = []Entry{
 		Formula: "clamp(e^K, 1, 1 + `Clip`), K_t = d_t + 2^(-1/`HalfLife`) K_next, d = l - l_old, 0 where e^d > `Filter`; from 0.8 to 1 where A < 0 and e^d > `Safety`; see below",
 		Kind:    Factor, Method: "FIPO", DefaultName: "DefaultFIPO", golden: "fipo.json",
 		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
-		options: func(opt *Options) any { return &opt.FIPO },
-		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.FIPO(dst, b, opt.FIPO) },
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			o := opt.FIPO
-			return reference.FIPO(b, reference.FIPOOptions{HalfLife: o.HalfLife, Filter: o.Filter, Clip: o.Clip, HighOnly: o.HighOnly, Safety: o.Safety})
-		},
+		computation: with(func(opt *Options) *reweight.FIPOOptions { return &opt.FIPO }, (*workspace).FIPO,
+			func(b *reference.Batch, o reweight.FIPOOptions) []float64 {
+				return reference.FIPO(b, reference.FIPOOptions(o))
+			}),
 	},
 	{
 		Name: "rlsd", Title: "RLSD", Source: "2604.03128",
@@ -575,11 +544,10 @@ var table = []Entry{
 		Formula: "1 - λ + λ clamp(e^(sgn(A)(l_teacher - l_old)), 1 - `Clip`, 1 + `Clip`)",
 		Kind:    Factor, Method: "RLSD", DefaultName: "DefaultRLSD", golden: "rlsd.json",
 		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "teacher_logprobs"},
-		options: func(opt *Options) any { return &opt.RLSD },
-		call:    func(ws *workspace, dst []float32, b *batch, opt *Options) error { return ws.RLSD(dst, b, opt.RLSD) },
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			return reference.RLSD(b, opt.RLSD.Lambda, opt.RLSD.Clip, opt.RLSD.NegativeOnly)
-		},
+		computation: with(func(opt *Options) *reweight.RLSDOptions { return &opt.RLSD }, (*workspace).RLSD,
+			func(b *reference.Batch, o reweight.RLSDOptions) []float64 {
+				return reference.RLSD(b, o.Lambda, o.Clip, o.NegativeOnly)
+			}),
 	},
 	{
 		Name: "value_loss", Title: "value loss", Source: "verl",
@@ -593,15 +561,10 @@ var table = []Entry{
 			}
 			return []string{"new_values", "values", "returns", "seq_offsets"}
 		},
-		options: func(opt *Options) any { return &opt.ValueLoss },
-		call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-			_, err := ws.ValueLoss(dst, b, opt.ValueLoss)
-			return err
-		},
-		reference: func(b *reference.Batch, opt *Options) []float64 {
-			o := opt.ValueLoss
-			return reference.ValueLoss(b, o.Clip, aggregating(o.Aggregation, o.NormLength)).Gradient
-		},
+		computation: with(func(opt *Options) *reweight.ValueLossOptions { return &opt.ValueLoss }, silent((*workspace).ValueLoss),
+			func(b *reference.Batch, o reweight.ValueLossOptions) []float64 {
+				return reference.ValueLoss(b, o.Clip, aggregating(o.Aggregation, o.NormLength)).Gradient
+			}),
 	},
 }
 

@@ -14,7 +14,7 @@ import (
 
 // TestOverheads runs every step with every instruction set, on little.
 func TestOverheads(t *testing.T) {
-	const tokens = 40
+	const tokens = 1000
 	for _, isa := range reweight.AvailableISAs() {
 		for _, q := range []Steps{{}, {KL: true}, {PPO: true}, {PPO: true, KL: true}} {
 			q.Tokens, q.Vocab, q.Workers, q.ISA = tokens, 30, 2, isa.String()
@@ -34,7 +34,8 @@ func TestOverheads(t *testing.T) {
 			}
 			// ActFocus holds an energy and a weight per token and no more; AEM an
 			// entropy and a factor, and scratch for its spans, which the first call takes
-			// twice: until it ends, and for later ones. The rest is slack of the allocator.
+			// twice: until it ends, and for later ones. The rest is names of arrays, and slack of the
+			// allocator.
 			if n := extra["actfocus"]; n < 8*tokens || n > 10*tokens {
 				t.Errorf("%v: ActFocus holds %d bytes for %d tokens", isa, n, tokens)
 			}
