@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,60 +15,6 @@ import (
 	"github.com/seed621a2839/reweight/reference/diagnostics"
 	"pgregory.net/rapid"
 )
-
-// rows makes a batch of action tokens from what each trajectory has: tokens of
-// entropies, each its own span.
-func rows(rewards []float32, entropies ...[]float32) *reweight.Batch {
-	b := &reweight.Batch{SeqOffsets: []int64{0}, Rewards: rewards, GroupIDs: make([]int32, len(entropies))}
-	for _, h := range entropies {
-		for range h {
-			b.SpanIDs = append(b.SpanIDs, int32(len(b.Role)))
-			b.Role = append(b.Role, reweight.RoleAction)
-		}
-		b.Entropy = append(b.Entropy, h...)
-		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
-	}
-	return b
-}
-
-// TestNumbersToMeet has small batches whose answers were worked out by hand.
-func TestNumbersToMeet(t *testing.T) {
-	var ws reweight.Workspace
-	b := rows(nil, []float32{.2, .5}, []float32{.9, 1.4})
-	b.Advantages = []float32{1, 1, -1, -1}
-	dst := make([]float32, 4)
-	must.Do(ws.EMPG(dst, b, reweight.DefaultEMPG))
-	nearAll(t, "EMPG", dst, []number{1.188172, .822101, -1.136550, -.873723})
-
-	b = rows([]float32{1, 1, 0}, []float32{3, 1}, []float32{1, 3}, []float32{2, 2})
-	dst = make([]float32, 6)
-	opt := reweight.DefaultGTPO
-	opt.Normalization = reweight.NormalizeNone
-	must.Do(ws.GTPO(dst, b, opt))
-	nearAll(t, "GTPO, shaped", dst, []number{1.15, 1.05, 1.05, 1.15, -1.1, -1.1})
-	must.Do(ws.GTPO(dst, b, reweight.DefaultGTPO))
-	for i, want := range []float64{.999998, -.999998, -.999998, .999998, 0, 0} {
-		if math.Abs(float64(dst[i])-want) > 1e-6 {
-			t.Errorf("GTPO: element %d is %v, want %v", i, dst[i], want)
-		}
-	}
-	b = rows([]float32{1, 1, 0}, []float32{3, 1}, []float32{1, 2}, []float32{2, 2})
-	must.Do(ws.GRPOS(dst, b, opt))
-	nearAll(t, "GRPO-S, shaped", dst, []number{1.1142857, 1.1142857, 1.0857143, 1.0857143, -1.1, -1.1})
-}
-
-// TestAtThreshold: a reward at the threshold is no success.
-func TestAtThreshold(t *testing.T) {
-	b := rows([]float32{0.5, 0.75}, []float32{1}, []float32{1})
-	dst := make([]float32, 2)
-	opt := reweight.DefaultGTPO
-	opt.Normalization = reweight.NormalizeNone
-	var ws reweight.Workspace
-	for _, f := range []func([]float32, *reweight.Batch, reweight.GTPOOptions) error{ws.GTPO, ws.GRPOS} {
-		must.Do(f(dst, b, opt))
-		nearAll(t, "shaped", dst, []number{-1.1, 0.85})
-	}
-}
 
 // TestEqualEntropies: means of equal entropies are equal whatever the length of the
 // span, so that EMPG leaves equal advantages at 0.
@@ -122,15 +69,6 @@ func TestEqualReturns(t *testing.T) {
 	dst := make([]float32, len(b.Role))
 	must.Do(ws.GiGPO(dst, b, opt))
 	same(t, "advantages", dst, make([]float32, len(dst)))
-}
-
-// TestOverlongObservations: tokens that the policy did not write do not count.
-func TestOverlongObservations(t *testing.T) {
-	b := &reweight.Batch{Role: []reweight.Role{1, 0, 0, 2, 1, 0, 1, 1, 1}, SeqOffsets: []int64{0, 6, 6, 9}}
-	dst := make([]float32, 3)
-	var ws reweight.Workspace
-	must.Do(ws.OverlongPenalty(dst, b, reweight.OverlongPenaltyOptions{Maximum: 4, Buffer: 2, Penalty: 1}))
-	same(t, "penalties", dst, []float32{-0.5, 0, -0.5})
 }
 
 // TestFarLogRatios: exponents are kept between -20 and 20 at every level, and Reject's
@@ -266,175 +204,119 @@ func TestSchemesPieces(t *testing.T) {
 	near(t, "geometric mean", float64(got[far]), math.Exp(sum/tokens)) // the level of the last round
 }
 
-// TestSchemesOptions: an option out of range is named, and nothing is written.
-func TestSchemesOptions(t *testing.T) {
+// TestOptions: an option out of range is named, and nothing is written.
+func TestOptions(t *testing.T) {
 	b := random(rand.New(rand.NewPCG(9, 10)), 7, 3)
 	var ws reweight.Workspace
 	nan, inf := math.NaN(), math.Inf(1)
 	const mark = 12345
 	dst := slices.Repeat([]float32{mark}, b.Tokens())
-	penalties := slices.Repeat([]float32{mark}, b.Trajectories())
-	empg := func(k, kf, zeta float64) error {
-		return ws.EMPG(dst, b, reweight.EMPGOptions{K: k, KFuture: kf, Zeta: zeta})
-	}
-	shape := func(change func(*reweight.GTPOOptions)) error {
-		opt := reweight.DefaultGTPO
-		change(&opt)
-		err := ws.GTPO(dst, b, opt)
-		if err2 := ws.GRPOS(dst, b, opt); err == nil || err2 == nil || err.Error() != err2.Error() {
-			t.Errorf("GTPO: %v, GRPOS: %v", err, err2)
-		}
-		return err
-	}
-	type S = reweight.GTPOOptions
-	mask := func(rho float64) error {
-		_, err := ws.EntropyMask(dst, b, reweight.EntropyMaskOptions{Rho: rho})
-		return err
-	}
-	overlong := func(maximum, buffer int, penalty float64) error {
-		return ws.OverlongPenalty(penalties, b, reweight.OverlongPenaltyOptions{Maximum: maximum, Buffer: buffer, Penalty: penalty})
-	}
-	fipo := func(change func(*reweight.FIPOOptions)) error {
-		opt := reweight.DefaultFIPO
-		change(&opt)
-		return ws.FIPO(dst, b, opt)
-	}
-	gdpo := func(opt reweight.GDPOOptions) error { return ws.GDPO(dst, b, opt) }
-	correct := func(level reweight.CorrectionLevel, low, high float64) error {
-		return ws.RolloutCorrection(dst, b, reweight.RolloutCorrectionOptions{Level: level, Low: low, High: high})
-	}
-	reject := func(s reweight.RejectionStatistic, low, high float64) error {
-		return ws.Reject(dst, b, reweight.RejectOptions{Statistic: s, Low: low, High: high})
-	}
 	for _, c := range []struct {
-		want string
-		err  error
+		names, option string // of subjects
+		value         float64
+		want          string
 	}{
-		{"K is -1, want 0 to 80", empg(-1, 0, 0)},
-		{"K is NaN, want", empg(nan, 0, 0)},
-		{"KFuture is 81, want 0 to 80", empg(0, 81, 0)},
-		{"Zeta is -1, want", empg(0, 0, -1)},
-		{"Base is NaN, want", shape(func(o *S) { o.Base = nan })},
-		{"Bonus is -1, want", shape(func(o *S) { o.Bonus = -1 })},
-		{"Threshold is +Inf, want a finite number", shape(func(o *S) { o.Threshold = inf })},
-		{"EntropyLow is -1, want", shape(func(o *S) { o.EntropyLow = -1 })},
-		{"EntropyHigh is 1, want at least the 2 of EntropyLow", shape(func(o *S) { o.EntropyLow, o.EntropyHigh = 2, 1 })},
-		{"EntropyHigh is NaN", shape(func(o *S) { o.EntropyHigh = nan })},
-		{"Normalization is 3, want 0 to 2", shape(func(o *S) { o.Normalization = 3 })},
-		{"Scope is trajectory, want group or batch", shape(func(o *S) { o.Scope = reweight.ScopeTrajectory })},
-		{"Scope is 3, want 0 to 2", shape(func(o *S) { o.Scope = 3 })},
-		{"Rho is 0, want above 0 and at most 1", mask(0)},
-		{"Rho is 1.5, want above 0 and at most 1", mask(1.5)},
-		{"Rho is NaN", mask(nan)},
-		{"Gamma is 2, want 0 to 1", ws.GiGPO(dst, b, reweight.GiGPOOptions{Gamma: 2})},
-		{"Omega is -Inf, want", ws.GiGPO(dst, b, reweight.GiGPOOptions{Omega: -inf})},
-		{"Gamma is -1, want 0 to 1", ws.ReinforcePlusPlus(dst, nil, b, reweight.ReinforcePlusPlusOptions{Gamma: -1})},
-		{"returns has 1 elements", ws.ReinforcePlusPlus(dst, dst[:1], b, reweight.DefaultReinforcePlusPlus)},
-		{"Buffer is 0, want at least 1", overlong(10, 0, 1)},
-		{"Maximum is 9, want at least the 10 of Buffer", overlong(9, 10, 1)},
-		{"Penalty is NaN, want", overlong(10, 5, nan)},
-		{"penalties has 6 elements, want 7, one per trajectory", ws.OverlongPenalty(penalties[:6], b, reweight.DefaultOverlongPenalty)},
-		{"Level is 3, want 0 to 2", correct(3, 0, 1)},
-		{"Low is -1, want", correct(0, -1, 1)},
-		{"Low is +Inf, want", correct(0, inf, inf)},
-		{"High is NaN, want at least the 0 of Low", correct(0, 0, nan)},
-		{"High is 1, want at least the 2 of Low", correct(0, 2, 1)},
-		{"Statistic is 11, want 0 to 10", reject(11, 1, 1)},
-		{"Low is 0, want above 0", reject(reweight.RejectTokenK1, 0, 1)},
-		{"High is 1, want at least the 2 of Low", reject(reweight.RejectSeqMeanK1, 2, 1)},
-		{"Low is +Inf, want", reject(reweight.RejectTokenK1, inf, inf)},
-		{"High is NaN, want at least 0", reject(reweight.RejectSeqMaxK3, nan, nan)},
-		{"High is -1, want at least 0", reject(reweight.RejectTokenK2, 0, -1)},
-		{"HalfLife is -1, want a finite number above 0", fipo(func(o *reweight.FIPOOptions) { o.HalfLife = -1 })},
-		{"HalfLife is +Inf, want", fipo(func(o *reweight.FIPOOptions) { o.HalfLife = inf })},
-		{"Filter is NaN, want", fipo(func(o *reweight.FIPOOptions) { o.Filter = nan })},
-		{"Clip is -1, want", fipo(func(o *reweight.FIPOOptions) { o.Clip = -1 })},
-		{"Safety is -1, want", fipo(func(o *reweight.FIPOOptions) { o.Safety = -1 })},
-		{"Lambda is 2, want 0 to 1", ws.RLSD(dst, b, reweight.RLSDOptions{Lambda: 2, Clip: 1})},
-		{"Clip is NaN, want 0 to 1", ws.RLSD(dst, b, reweight.RLSDOptions{Lambda: 1, Clip: nan})},
-		{"Eps is -1, want", ws.PassAtK(dst, b, reweight.PassAtKOptions{Eps: -1})},
-		{"Eps is -1, want", gdpo(reweight.GDPOOptions{Eps: -1})},
-		{"RewardWeights has 3 elements, want 2, one per part", gdpo(reweight.GDPOOptions{RewardWeights: []float64{1, 2, 3}})},
-		{"RewardWeights has 0 elements, want 2, one per part", gdpo(reweight.GDPOOptions{RewardWeights: []float64{}})},
-		{"RewardWeights[1] is 1e+39, want a number that float32 can hold", gdpo(reweight.GDPOOptions{RewardWeights: []float64{1, 1e39}})},
-		{"delta is NaN, want a finite number", ws.OffPolicyMask(dst, b, nan)},
+		{"empg", "K", -1, "-1, want 0 to 80"},
+		{"empg", "K", nan, "NaN, want"},
+		{"empg", "KFuture", 81, "81, want 0 to 80"},
+		{"empg", "Zeta", -1, "-1, want"},
+		{"gtpo|grpo_s", "Base", nan, "NaN, want"},
+		{"gtpo|grpo_s", "Bonus", -1, "-1, want"},
+		{"gtpo|grpo_s", "Threshold", inf, "+Inf, want a finite number"},
+		{"gtpo|grpo_s", "EntropyLow", -1, "-1, want"},
+		{"gtpo|grpo_s", "EntropyHigh", -1, "-1, want at least the 0 of EntropyLow"},
+		{"gtpo|grpo_s", "EntropyHigh", nan, "NaN"},
+		{"gtpo|grpo_s", "Normalization", 3, "3, want 0 to 2"},
+		{"gtpo|grpo_s", "Scope", float64(reweight.ScopeTrajectory), "trajectory, want group or batch"},
+		{"gtpo|grpo_s", "Scope", 3, "3, want 0 to 2"},
+		{"entropy_mask", "Rho", 0, "0, want above 0 and at most 1"},
+		{"entropy_mask", "Rho", 1.5, "1.5, want above 0 and at most 1"},
+		{"entropy_mask", "Rho", nan, "NaN"},
+		{"gigpo", "Gamma", 2, "2, want 0 to 1"},
+		{"gigpo", "Omega", -inf, "-Inf, want"},
+		{"reinforce++", "Gamma", -1, "-1, want 0 to 1"},
+		{"overlong", "Buffer", 0, "0, want at least 1"},
+		{"overlong", "Maximum", 9, "9, want at least the 4096 of Buffer"},
+		{"overlong", "Penalty", nan, "NaN, want"},
+		{"tis", "Level", 3, "3, want 0 to 2"},
+		{"tis", "Low", -1, "-1, want"},
+		{"tis", "Low", inf, "+Inf, want"},
+		{"tis", "High", nan, "NaN, want at least the 0 of Low"},
+		{"icepop", "High", 0.25, "0.25, want at least the 0.5 of Low"},
+		{"reject", "Statistic", 11, "11, want 0 to 10"},
+		{"reject", "Low", 0, "0, want above 0"},
+		{"reject seq_mean_k1", "High", 0.5, "0.5, want at least the 0.9 of Low"},
+		{"reject", "Low", inf, "+Inf, want"},
+		{"reject seq_max_k3", "High", nan, "NaN, want at least 0"},
+		{"reject token_k2", "High", -1, "-1, want at least 0"},
+		{"fipo", "HalfLife", -1, "-1, want a finite number above 0"},
+		{"fipo", "HalfLife", inf, "+Inf, want"},
+		{"fipo", "Filter", nan, "NaN, want"},
+		{"fipo", "Clip", -1, "-1, want"},
+		{"fipo", "Safety", -1, "-1, want"},
+		{"rlsd", "Lambda", 2, "2, want 0 to 1"},
+		{"rlsd", "Clip", nan, "NaN, want 0 to 1"},
+		{"pass_at_k|gdpo", "Eps", -1, "-1, want"},
+		{"kl_rewards", "KL", 7, "7, want"},
+		{"kl_rewards", "KLCoef", inf, "+Inf, want"},
+		{"value_loss", "Clip", -1, "-1, want"},
+		{"value_loss|pg", "Aggregation", 4, "4, want"},
+		{"value_loss|pg", "NormLength", -1, "-1, want"},
+		{"pg", "Policy", 13, ""},
+		{"pg", "KL", 7, ""},
+		{"pg", "KLCoef", nan, "NaN, want"},
+		{"uniform", "KLCoef", 1e39, "1e+39, want"},
+		{"gspo", "Sequence", 2, ""},
+		{"gspo", "ClipLow", 1.5, "1.5, want"},
+		{"clip_cov", "ClipLow", 2, "2, want"},
+		{"cispo", "ClipLow", -1, "-1, want"},
+		{"grpo_s_ratio|dppo_tv|dppo_kl", "ClipLow", nan, "NaN, want"},
+		{"gspo|gmpo", "ClipHigh", -1, "-1, want"},
+		{"cispo", "ClipHigh", inf, "+Inf, want"},
+		{"dppo_tv", "ClipHigh", -0.5, "-0.5, want"},
+		{"gspo", "DualClip", 1, "1, want"},
+		{"grpo_s_ratio", "DualClip", nan, "NaN, want"},
+		{"sapo", "TauPos", 0, "0, want"},
+		{"sapo", "TauNeg", -1, "-1, want"},
+		{"sapo", "TauNeg", inf, "+Inf, want"},
+		{"dppo_tv|dppo_kl", "RatioCap", 0, "0, want"},
+		{"dppo_tv", "RatioCap", nan, "NaN, want"},
+		{"vespo", "PowerPos", -1, "-1, want"},
+		{"vespo", "DecayPos", nan, "NaN, want"},
+		{"vespo", "PowerNeg", inf, "+Inf, want"},
+		{"vespo", "DecayNeg", -0.1, "-0.1, want"},
+		{"dro", "Beta", 0, "0, want"},
+		{"dro", "Beta", inf, "+Inf, want"},
+		{"clip_cov", "CovShare", 1.5, "1.5, want"},
+		{"clip_cov", "CovLow", nan, "NaN, want"},
+		{"clip_cov", "CovHigh", 0.5, "0.5, want"},
+		{"kl_cov", "CovShare", nan, "NaN, want"},
+		{"kl_cov", "CovCoef", -1, "-1, want"},
 	} {
-		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
-			t.Errorf("error %q, want it to contain %q", c.err, c.want)
+		for name := range strings.SplitSeq(c.names, "|") {
+			s := subjects[slices.IndexFunc(subjects, func(s subject) bool { return s.name == name })]
+			option := reflect.ValueOf(s.options(&s.opt)).Elem().FieldByName(c.option)
+			option.Set(reflect.ValueOf(c.value).Convert(option.Type()))
+			for _, s.surrogate = range []bool{false, s.Kind == Loss} {
+				if _, err := s.compute(&ws, dst[:s.size(b)], s.only(b)); !strings.HasPrefix(fmt.Sprint(err), "reweight: "+c.option+" is "+c.want) {
+					t.Errorf("%s: error %q, want that %s is %s", name, err, c.option, c.want)
+				}
+			}
 		}
 	}
-	for _, x := range append(dst, penalties...) {
-		if x != mark {
-			t.Fatal("an output was written")
+	wantError(t, "delta", ws.OffPolicyMask(dst, b, nan), "delta")
+	wantError(t, "returns", ws.ReinforcePlusPlus(dst, dst[:1], b, reweight.DefaultReinforcePlusPlus), "returns")
+	for want, weights := range map[string][]float64{
+		"RewardWeights has 3 elements, want 2, one per part":             {1, 2, 3},
+		"RewardWeights has 0 elements, want 2, one per part":             {},
+		"RewardWeights[1] is 1e+39, want a number that float32 can hold": {1, 1e39},
+	} {
+		if err := ws.GDPO(dst, b, reweight.GDPOOptions{RewardWeights: weights}); err == nil || err.Error() != "reweight: "+want {
+			t.Errorf("error %q, want %s", err, want)
 		}
 	}
-}
-
-// TestTeacherOfSome: a trajectory whose teacher is NaN throughout has factors 1, and one
-// NaN among others is an error.
-func TestTeacherOfSome(t *testing.T) {
-	nan := float32(math.NaN())
-	one := []float32{-1, -1, -1, -1, -1}
-	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1}, SeqOffsets: []int64{0, 3, 5}, OldLogprobs: one, Advantages: []float32{1, -1, 1, 1, 1},
-		TeacherLogprobs: []float32{0, 0, nan, nan, nan}}
-	dst := make([]float32, 5)
-	var ws reweight.Workspace
-	opt := reweight.RLSDOptions{Lambda: 0.5, Clip: 1}
-	must.Do(ws.RLSD(dst, b, opt))
-	nearAll(t, "factors", dst, []number{1.5, number(0.5 + 0.5*math.Exp(-1)), 1, 1, 1})
-	b.TeacherLogprobs[4] = 0
-	wantError(t, "RLSD", ws.RLSD(dst, b, opt), "TeacherLogprobs")
-}
-
-// TestPartsOfOneReward: with one part GDPO is GRPO, whitened, whatever the scale of its weight;
-// a weight of 0 leaves a part out, and parts that cancel leave 0.
-func TestPartsOfOneReward(t *testing.T) {
-	r := []float32{1, 0, 0.5, 3, -1, 2}
-	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1, 1, 2, 1}, SeqOffsets: []int64{0, 3, 3, 4, 5, 7, 8}, GroupIDs: []int32{1, 0, 1, 0, 1, 5}, Rewards: r, RewardParts: r}
-	var ws reweight.Workspace
-	want, got := make([]float32, 8), make([]float32, 8)
-	compute := func(b *reweight.Batch, weights ...float64) {
-		t.Helper()
-		opt := reweight.DefaultGDPO
-		opt.RewardWeights = weights
-		must.Do(ws.GDPO(got, b, opt))
-	}
-	must.Do(ws.GRPO(want, b, reweight.DefaultGRPO))
-	must.Do(ws.Whiten(want, want, b.Role))
-	numbers := func(x []float32) (n []number) {
-		for _, v := range x {
-			n = append(n, number(v))
-		}
-		return n
-	}
-	compute(b)
-	nearAll(t, "one part", got, numbers(want))
-	compute(b, 40)
-	nearAll(t, "of weight 40", got, numbers(want))
-	two := *b
-	two.RewardParts = nil
-	for _, x := range r {
-		two.RewardParts = append(two.RewardParts, x*x, x)
-	}
-	compute(&two, 0, 1)
-	nearAll(t, "beside one of weight 0", got, numbers(want))
-	for i := range r {
-		two.RewardParts[2*i] = r[i]
-	}
-	compute(&two, 1, -1)
-	nearAll(t, "parts that cancel", got, make([]number, 8))
-	two.RewardParts = two.RewardParts[:11]
-	wantError(t, "GDPO", ws.GDPO(got, &two, reweight.DefaultGDPO), "RewardParts")
-}
-
-// TestTinyWeights: a sum of weights that float32 cannot divide by counts as 0.
-func TestTinyWeights(t *testing.T) {
-	b := reweight.Batch{Role: []reweight.Role{1, 1}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-1, -3}, Advantages: []float32{1, 1}}
-	grad := make([]float32, 2)
-	var ws reweight.Workspace
-	res, err := ws.Loss(grad, []float32{1e-40, 1e-40}, &b, reweight.DefaultLoss)
-	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
-		t.Errorf("%+v, gradient %v, %v", res, grad, err)
+	if slices.ContainsFunc(dst, func(x float32) bool { return x != mark }) {
+		t.Fatal("an output was written")
 	}
 }
 
@@ -478,20 +360,6 @@ func TestLargeWeights(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(10, func() { ws.Loss(grad, weights, &b, opt) }); n != 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-// TestNoWeightOverflow: weights of 0 give a loss and gradients of 0, whatever the
-// advantages are.
-func TestNoWeightOverflow(t *testing.T) {
-	b := reweight.Batch{Role: []reweight.Role{1, 2}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-6, -6}, Advantages: []float32{-3e38, 3e38}}
-	grad := []float32{7, 7}
-	var ws reweight.Workspace
-	opt := reweight.DefaultLoss
-	opt.DualClip = 0
-	res, err := ws.Loss(grad, []float32{0, 0}, &b, opt)
-	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
-		t.Errorf("%+v, gradient %v, %v", res, grad, err)
 	}
 }
 
@@ -612,5 +480,150 @@ func TestUniformIsExact(t *testing.T) {
 			t.Errorf("%v: %+v with weights, %+v without, %v", opt.Aggregation, one, other, err)
 		}
 		same(t, opt.Aggregation.String(), with, without)
+	}
+}
+
+// rows makes a batch of action tokens from what each trajectory has: tokens of
+// entropies, each its own span.
+func rows(rewards []float32, entropies ...[]float32) *reweight.Batch {
+	b := &reweight.Batch{SeqOffsets: []int64{0}, Rewards: rewards, GroupIDs: make([]int32, len(entropies))}
+	for _, h := range entropies {
+		for range h {
+			b.SpanIDs = append(b.SpanIDs, int32(len(b.Role)))
+			b.Role = append(b.Role, reweight.RoleAction)
+		}
+		b.Entropy = append(b.Entropy, h...)
+		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
+	}
+	return b
+}
+
+// TestNumbersToMeet has small batches whose answers were worked out by hand.
+func TestNumbersToMeet(t *testing.T) {
+	var ws reweight.Workspace
+	b := rows(nil, []float32{.2, .5}, []float32{.9, 1.4})
+	b.Advantages = []float32{1, 1, -1, -1}
+	dst := make([]float32, 4)
+	must.Do(ws.EMPG(dst, b, reweight.DefaultEMPG))
+	nearAll(t, "EMPG", dst, []number{1.188172, .822101, -1.136550, -.873723})
+
+	b = rows([]float32{1, 1, 0}, []float32{3, 1}, []float32{1, 3}, []float32{2, 2})
+	dst = make([]float32, 6)
+	opt := reweight.DefaultGTPO
+	opt.Normalization = reweight.NormalizeNone
+	must.Do(ws.GTPO(dst, b, opt))
+	nearAll(t, "GTPO, shaped", dst, []number{1.15, 1.05, 1.05, 1.15, -1.1, -1.1})
+	must.Do(ws.GTPO(dst, b, reweight.DefaultGTPO))
+	for i, want := range []float64{.999998, -.999998, -.999998, .999998, 0, 0} {
+		if math.Abs(float64(dst[i])-want) > 1e-6 {
+			t.Errorf("GTPO: element %d is %v, want %v", i, dst[i], want)
+		}
+	}
+	b = rows([]float32{1, 1, 0}, []float32{3, 1}, []float32{1, 2}, []float32{2, 2})
+	must.Do(ws.GRPOS(dst, b, opt))
+	nearAll(t, "GRPO-S, shaped", dst, []number{1.1142857, 1.1142857, 1.0857143, 1.0857143, -1.1, -1.1})
+}
+
+// TestAtThreshold: a reward at the threshold is no success.
+func TestAtThreshold(t *testing.T) {
+	b := rows([]float32{0.5, 0.75}, []float32{1}, []float32{1})
+	dst := make([]float32, 2)
+	opt := reweight.DefaultGTPO
+	opt.Normalization = reweight.NormalizeNone
+	var ws reweight.Workspace
+	for _, f := range []func([]float32, *reweight.Batch, reweight.GTPOOptions) error{ws.GTPO, ws.GRPOS} {
+		must.Do(f(dst, b, opt))
+		nearAll(t, "shaped", dst, []number{-1.1, 0.85})
+	}
+}
+
+// TestOverlongObservations: tokens that the policy did not write do not count.
+func TestOverlongObservations(t *testing.T) {
+	b := &reweight.Batch{Role: []reweight.Role{1, 0, 0, 2, 1, 0, 1, 1, 1}, SeqOffsets: []int64{0, 6, 6, 9}}
+	dst := make([]float32, 3)
+	var ws reweight.Workspace
+	must.Do(ws.OverlongPenalty(dst, b, reweight.OverlongPenaltyOptions{Maximum: 4, Buffer: 2, Penalty: 1}))
+	same(t, "penalties", dst, []float32{-0.5, 0, -0.5})
+}
+
+// TestTeacherOfSome: a trajectory whose teacher is NaN throughout has factors 1, and one
+// NaN among others is an error.
+func TestTeacherOfSome(t *testing.T) {
+	nan := float32(math.NaN())
+	one := []float32{-1, -1, -1, -1, -1}
+	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1}, SeqOffsets: []int64{0, 3, 5}, OldLogprobs: one, Advantages: []float32{1, -1, 1, 1, 1},
+		TeacherLogprobs: []float32{0, 0, nan, nan, nan}}
+	dst := make([]float32, 5)
+	var ws reweight.Workspace
+	opt := reweight.RLSDOptions{Lambda: 0.5, Clip: 1}
+	must.Do(ws.RLSD(dst, b, opt))
+	nearAll(t, "factors", dst, []number{1.5, number(0.5 + 0.5*math.Exp(-1)), 1, 1, 1})
+	b.TeacherLogprobs[4] = 0
+	wantError(t, "RLSD", ws.RLSD(dst, b, opt), "TeacherLogprobs")
+}
+
+// TestPartsOfOneReward: with one part GDPO is GRPO, whitened, whatever the scale of its weight;
+// a weight of 0 leaves a part out, and parts that cancel leave 0.
+func TestPartsOfOneReward(t *testing.T) {
+	r := []float32{1, 0, 0.5, 3, -1, 2}
+	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1, 1, 2, 1}, SeqOffsets: []int64{0, 3, 3, 4, 5, 7, 8}, GroupIDs: []int32{1, 0, 1, 0, 1, 5}, Rewards: r, RewardParts: r}
+	var ws reweight.Workspace
+	want, got := make([]float32, 8), make([]float32, 8)
+	compute := func(b *reweight.Batch, weights ...float64) {
+		t.Helper()
+		opt := reweight.DefaultGDPO
+		opt.RewardWeights = weights
+		must.Do(ws.GDPO(got, b, opt))
+	}
+	must.Do(ws.GRPO(want, b, reweight.DefaultGRPO))
+	must.Do(ws.Whiten(want, want, b.Role))
+	numbers := func(x []float32) (n []number) {
+		for _, v := range x {
+			n = append(n, number(v))
+		}
+		return n
+	}
+	compute(b)
+	nearAll(t, "one part", got, numbers(want))
+	compute(b, 40)
+	nearAll(t, "of weight 40", got, numbers(want))
+	two := *b
+	two.RewardParts = nil
+	for _, x := range r {
+		two.RewardParts = append(two.RewardParts, x*x, x)
+	}
+	compute(&two, 0, 1)
+	nearAll(t, "beside one of weight 0", got, numbers(want))
+	for i := range r {
+		two.RewardParts[2*i] = r[i]
+	}
+	compute(&two, 1, -1)
+	nearAll(t, "parts that cancel", got, make([]number, 8))
+	two.RewardParts = two.RewardParts[:11]
+	wantError(t, "GDPO", ws.GDPO(got, &two, reweight.DefaultGDPO), "RewardParts")
+}
+
+// TestTinyWeights: a sum of weights that float32 cannot divide by counts as 0.
+func TestTinyWeights(t *testing.T) {
+	b := reweight.Batch{Role: []reweight.Role{1, 1}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-1, -3}, Advantages: []float32{1, 1}}
+	grad := make([]float32, 2)
+	var ws reweight.Workspace
+	res, err := ws.Loss(grad, []float32{1e-40, 1e-40}, &b, reweight.DefaultLoss)
+	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
+		t.Errorf("%+v, gradient %v, %v", res, grad, err)
+	}
+}
+
+// TestNoWeightOverflow: weights of 0 give a loss and gradients of 0, whatever the
+// advantages are.
+func TestNoWeightOverflow(t *testing.T) {
+	b := reweight.Batch{Role: []reweight.Role{1, 2}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-6, -6}, Advantages: []float32{-3e38, 3e38}}
+	grad := []float32{7, 7}
+	var ws reweight.Workspace
+	opt := reweight.DefaultLoss
+	opt.DualClip = 0
+	res, err := ws.Loss(grad, []float32{0, 0}, &b, opt)
+	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
+		t.Errorf("%+v, gradient %v, %v", res, grad, err)
 	}
 }

@@ -1,6 +1,7 @@
 package scheme
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -12,45 +13,13 @@ import (
 	"github.com/seed621a2839/reweight/internal/must"
 )
 
-// rollouts returns a batch that has all that schemes read: groups of four trajectories of
-// two spans, after tokens that are masked and NaN.
+// rollouts returns a batch that has all that schemes read: groups of four trajectories, with
+// different rewards.
 func rollouts(groups int) *reweight.Batch {
-	r := rand.New(rand.NewPCG(1, 2))
-	b := &reweight.Batch{SeqOffsets: []int64{0}}
-	nan := float32(math.NaN())
-	for q := range 4 * groups {
-		b.GroupIDs = append(b.GroupIDs, int32(q/4))
-		b.Rewards = append(b.Rewards, float32(q*q%3%2)*float32(2+q%3))
-		for span := range 2 {
-			b.Anchors = append(b.Anchors, int32(span))
-			b.SpanRewards = append(b.SpanRewards, r.Float32())
-			n := 6 + r.IntN(8)
-			for i := range n {
-				old, f := float32(-r.ExpFloat64()), r.Float32()
-				b.Role = append(b.Role, reweight.RoleReasoning)
-				b.SpanIDs = append(b.SpanIDs, int32(2*q+span))
-				b.Entropy, b.RefEnergy = append(b.Entropy, f), append(b.RefEnergy, -20*r.Float32())
-				b.OldLogprobs, b.Logprobs = append(b.OldLogprobs, old), append(b.Logprobs, min(0, old+float32(r.NormFloat64())))
-				b.RolloutLogprobs, b.Advantages = append(b.RolloutLogprobs, old+float32(r.NormFloat64())), append(b.Advantages, f-0.5)
-				b.Values, b.NewValues, b.Returns = append(b.Values, f), append(b.NewValues, f-r.Float32()), append(b.Returns, r.Float32())
-				b.RefLogprobs, b.TeacherLogprobs = append(b.RefLogprobs, old-r.Float32()), append(b.TeacherLogprobs, old+f-0.5)
-				b.SumSqProbs = append(b.SumSqProbs, f)
-				last := len(b.Role) - 1
-				switch {
-				case i < 2:
-					b.Role[last], b.SpanIDs[last] = reweight.RoleMasked, -1
-					for _, x := range [][]float32{b.Entropy, b.RefEnergy, b.OldLogprobs, b.Logprobs, b.RolloutLogprobs, b.Advantages, b.Values, b.NewValues, b.Returns, b.RefLogprobs, b.TeacherLogprobs, b.SumSqProbs} {
-						x[last] = nan
-					}
-				case i > n-3:
-					b.Role[last] = reweight.RoleAction
-				}
-			}
-		}
-		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
-	}
-	for q := range b.Trajectories() {
-		b.RewardParts = append(b.RewardParts, float32(q%3), float32(q%5%2))
+	b := random(rand.New(rand.NewPCG(7, 2)), 4*groups, 2)
+	b.TokenRewards = nil
+	for q := range b.GroupIDs {
+		b.GroupIDs[q], b.Rewards[q] = int32(q/4), float32(q*q%3%2)*float32(2+q%3)
 	}
 	return b
 }
@@ -196,7 +165,7 @@ func TestWithoutRewards(t *testing.T) {
 	b := rollouts(2)
 	outcome, _ := step(t, "reinforce++", b, nil)
 	given := slices.Clone(b.Advantages)
-	rewards := b.Rewards
+	outcomes := *b
 	b.Rewards, b.GroupIDs = nil, nil
 	st, _ := step(t, "cispo", b, nil)
 	for i, a := range st.Advantages {
@@ -205,9 +174,7 @@ func TestWithoutRewards(t *testing.T) {
 		}
 	}
 	b.TokenRewards = make([]float32, b.Tokens())
-	for s, r := range rewards {
-		b.TokenRewards[b.SeqOffsets[s+1]-1] = r
-	}
+	must.Do(new(reweight.Workspace).KLRewards(b.TokenRewards, &outcomes, reweight.KLRewardsOptions{})) // at the last response tokens
 	if tokens, _ := step(t, "reinforce++", b, nil); !slices.Equal(tokens.Advantages, outcome.Advantages) {
 		t.Error("token rewards of the outcome have other advantages")
 	}
@@ -215,14 +182,15 @@ func TestWithoutRewards(t *testing.T) {
 
 // TestStepErrors: what a batch has wrong is said in the names of its arrays.
 func TestStepErrors(t *testing.T) {
-	for name, spoil := range map[string]func(b *reweight.Batch){
-		"Entropy[5]":         func(b *reweight.Batch) { b.Entropy[5] = float32(math.Inf(1)) },
-		"RolloutLogprobs[5]": func(b *reweight.Batch) { b.RolloutLogprobs[5] = float32(math.NaN()) },
+	for name, spoil := range map[string]func(b *reweight.Batch, at int){
+		"Entropy":         func(b *reweight.Batch, at int) { b.Entropy[at] = float32(math.Inf(1)) },
+		"RolloutLogprobs": func(b *reweight.Batch, at int) { b.RolloutLogprobs[at] = float32(math.NaN()) },
 	} {
 		b := rollouts(2)
-		spoil(b)
-		if _, err := newStep(t, "tis+entropy_mask", b, nil).Run(); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%v, want %s", err, name)
+		at := slices.Index(b.Role, reweight.RoleAction)
+		spoil(b, at)
+		if _, err := newStep(t, "tis+entropy_mask", b, nil).Run(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s[%d]", name, at)) {
+			t.Errorf("%v, want %s[%d]", err, name, at)
 		}
 	}
 }

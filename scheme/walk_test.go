@@ -12,16 +12,19 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/problem"
 	"pgregory.net/rapid"
 )
 
 // A subject is an entry that computes something, with options.
 type subject struct {
 	*Entry
-	name   string
-	opt    Options
-	unread string // an array that it does not read with these options
-	whole  bool   // the result of a trajectory depends on the whole batch, and not on its group alone
+	name      string
+	opt       Options
+	unread    string // an array that it does not read with these options
+	whole     bool   // the result of a trajectory depends on the whole batch, and not on its group alone
+	full      bool   // a loss with RefLogprobs and, if its policy has weights, ActFocusWeights
+	surrogate bool   // the loss of one trajectory: Surrogate
 }
 
 // subjects are all entries, with their default options and others.
@@ -50,7 +53,9 @@ var subjects = func() (all []subject) {
 	add("gdpo", "weights", func(s *subject) {
 		s.opt.GDPO.DivideByStd, s.opt.GDPO.RewardWeights = false, []float64{1, -0.5}
 	})
-	add("actfocus", "log_ratio", func(s *subject) { s.opt.ActFocus.Signal = reweight.SignalLogRatio })
+	for signal := reweight.SignalRefEntropy; signal <= reweight.SignalLogRatio; signal++ {
+		add("actfocus", signal.String(), func(s *subject) { s.opt.ActFocus.Signal = signal })
+	}
 	add("aem", "batch", func(s *subject) { s.opt.AEM.Scope, s.unread, s.whole = reweight.ScopeBatch, "group_ids", true })
 	for n := reweight.NormalizeSeparate; n <= reweight.NormalizeNone; n++ {
 		for _, scope := range []reweight.Scope{reweight.ScopeGroup, reweight.ScopeBatch} {
@@ -80,13 +85,94 @@ var subjects = func() (all []subject) {
 			s.opt.Reject = reweight.RejectOptions{Statistic: st, Low: 0.9, High: 1.1}
 		})
 	}
+	for form := range reweight.KLForm(7) {
+		add("kl_rewards", form.String(), func(s *subject) { s.opt.KLRewards = reweight.KLRewardsOptions{KL: form, KLCoef: 0.1} })
+	}
+	add("value_loss", "by trajectory", func(s *subject) {
+		s.opt.ValueLoss = reweight.ValueLossOptions{Clip: 0.1, Aggregation: reweight.SeqMeanTokenMean}
+	})
+	for name, loss := range policies {
+		for _, coef := range []float64{0, -0.25} {
+			full := func(s *subject) {
+				s.opt.Loss, s.full = loss, true
+				s.opt.Loss.KL, s.opt.Loss.KLCoef = reweight.KLForm(len(name)%7), coef
+			}
+			add("uniform", fmt.Sprint("as ", name, ", KL ", coef), full)
+			if coef == 0 && loss.Sequence == reweight.SequenceTrajectory {
+				add("uniform", "as Surrogate of "+name, func(s *subject) { full(s); s.surrogate = true })
+			}
+		}
+	}
 	return all
 }()
 
-// loose reports whether the entry takes NaN as it comes, as its documentation says, or is
-// made by two methods, of which the first has written when the second has an error.
-func (s *subject) loose() bool {
-	return s.Kind == Loss && s.opt.Loss.Policy == reweight.PolicyPPO || s.Name == "gae"
+// Numbers are what a method returns besides the error; those of other methods are zero.
+type numbers struct {
+	loss  reweight.LossResult
+	sums  reweight.SurrogateSums
+	value reweight.ValueLossResult
+}
+
+// compute is Compute, with what the method returns.
+func (s *subject) compute(ws *reweight.Workspace, dst []float32, b *reweight.Batch) (res numbers, err error) {
+	switch {
+	case s.surrogate:
+		res.sums, err = ws.Surrogate(dst, b.Logprobs, b.OldLogprobs, b.Advantages, b.ActFocusWeights, b.Role, 0.5, s.opt.Loss)
+	case s.Kind == Loss:
+		res.loss, err = ws.Loss(dst, b.ActFocusWeights, b, s.opt.Loss)
+	case s.Kind == Critic:
+		res.value, err = ws.ValueLoss(dst, b, s.opt.ValueLoss)
+	default:
+		err = s.call(ws, dst, b, &s.opt)
+	}
+	return res, err
+}
+
+// reads returns the names of the arrays that the subject reads.
+func (s *subject) reads() []string {
+	all := slices.Clone(s.needs(&s.opt))
+	if s.surrogate {
+		all = []string{"logprobs", "old_logprobs", "advantages"}
+	} else if s.full && s.opt.Loss.KLCoef == 0 {
+		all = append(all, "ref_logprobs")
+	}
+	if s.full && !unweighted(s.opt.Loss.Policy) {
+		all = append(all, "actfocus_weights")
+	}
+	return all
+}
+
+// argument returns what an error calls a field of the batch.
+func (s *subject) argument(field string) string {
+	switch {
+	case s.Kind == Loss && field == "ActFocusWeights":
+		return "weights"
+	case s.surrogate && field == "OldLogprobs":
+		return "old"
+	case s.surrogate:
+		return strings.ToLower(field)
+	case s.Name == "gae" && field == "TokenRewards":
+		return "rewards" // a parameter of GAE
+	case s.Name == "overlong" && field == "SeqOffsets":
+		return "penalties" // of which there are as many as trajectories
+	}
+	return field
+}
+
+// wantsFinite reports whether a value of the array that is not finite is an error. GAE and PPO
+// take it as it comes, as their documentation says.
+func (s *subject) wantsFinite(field string) bool {
+	switch {
+	case s.Name == "gae":
+		return false
+	case s.Kind != Loss || s.opt.Loss.Policy != reweight.PolicyPPO:
+		return true
+	case s.surrogate:
+		return false
+	case field == "ActFocusWeights":
+		return true
+	}
+	return s.opt.Loss.KLCoef != 0 && (field == "Logprobs" || field == "RefLogprobs")
 }
 
 // whitens reports whether fewer than two response tokens are an error.
@@ -110,7 +196,7 @@ func (s *subject) paired(b *reweight.Batch) bool {
 
 // arrays returns the arrays of c that the subject reads.
 func (s *subject) arrays(c *reweight.Batch) (all []reweight.Array) {
-	for _, need := range s.needs(&s.opt) {
+	for _, need := range s.reads() {
 		name, _, _ := strings.Cut(need, "|")
 		for _, a := range c.Arrays() {
 			if a.Name == name && name != s.unread {
@@ -142,10 +228,12 @@ func (s *subject) size(b *reweight.Batch) int {
 }
 
 // random makes a batch of trajectories with at most turns spans each, interleaved
-// groups, and masked tokens between and within spans. Masked values are NaN.
+// groups, and masked tokens between and within spans. Masked values are NaN. A few
+// log-ratios of some batches are far from 0.
 func random(r *rand.Rand, trajectories, turns int) *reweight.Batch {
 	b := &reweight.Batch{SeqOffsets: []int64{0}}
 	nan := float32(math.NaN())
+	far := []float64{0, 0.01, 0.1, 0.3, 30}[r.IntN(5)]
 	token := func(role reweight.Role, span int32) {
 		x := func(scale float64) float32 {
 			if role == reweight.RoleMasked {
@@ -156,11 +244,15 @@ func random(r *rand.Rand, trajectories, turns int) *reweight.Batch {
 		b.Role, b.SpanIDs = append(b.Role, role), append(b.SpanIDs, span)
 		l := x(1) - 2
 		b.Entropy = append(b.Entropy, float32(math.Abs(float64(x(1)))))
-		b.OldLogprobs, b.Logprobs, b.RolloutLogprobs = append(b.OldLogprobs, l), append(b.Logprobs, l+x(0.1)), append(b.RolloutLogprobs, l+x(0.3))
-		for _, array := range []*[]float32{&b.Advantages, &b.TokenRewards, &b.RefEnergy, &b.RefLogprobs, &b.TeacherLogprobs, &b.Values, &b.NewValues, &b.Returns} {
+		b.OldLogprobs, b.Logprobs, b.RolloutLogprobs = append(b.OldLogprobs, l), append(b.Logprobs, l+x(far)), append(b.RolloutLogprobs, l+x(0.3))
+		for _, array := range []*[]float32{&b.Advantages, &b.TokenRewards, &b.RefEnergy, &b.RefEntropy, &b.RefLogprobs, &b.TeacherLogprobs, &b.Values, &b.NewValues, &b.Returns} {
 			*array = append(*array, x(1))
 		}
 		b.SumSqProbs = append(b.SumSqProbs, 1/(1+l*l))
+		b.ActFocusWeights = append(b.ActFocusWeights, max(0, x(1)))
+		if last := len(b.Role) - 1; role != reweight.RoleMasked && r.IntN(8) == 0 {
+			b.Advantages[last], b.RefLogprobs[last] = 0, b.Logprobs[last]
+		}
 	}
 	for range trajectories {
 		for range r.IntN(turns + 1) {
@@ -183,14 +275,18 @@ func random(r *rand.Rand, trajectories, turns int) *reweight.Batch {
 	return b
 }
 
+// drawBatch draws a random batch.
+func drawBatch(t *rapid.T) *reweight.Batch {
+	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+	return random(r, rapid.IntRange(1, 9).Draw(t, "trajectories"), rapid.IntRange(1, 4).Draw(t, "turns"))
+}
+
 // eachBatch runs f with random batches that have two response tokens.
 func eachBatch(t *testing.T, f func(t *rapid.T, s *subject, b *reweight.Batch)) {
 	for i := range subjects {
 		t.Run(subjects[i].name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-				b := random(r, rapid.IntRange(1, 9).Draw(t, "trajectories"), rapid.IntRange(1, 4).Draw(t, "turns"))
-				if len(b.Role)-countMasked(b) >= 2 && subjects[i].paired(b) {
+				if b := drawBatch(t); responses(b) >= 2 && subjects[i].paired(b) {
 					f(t, &subjects[i], b)
 				}
 			})
@@ -198,20 +294,27 @@ func eachBatch(t *testing.T, f func(t *rapid.T, s *subject, b *reweight.Batch)) 
 	}
 }
 
-func countMasked(b *reweight.Batch) (n int) {
+func responses(b *reweight.Batch) (n int) {
 	for _, r := range b.Role {
-		if r == reweight.RoleMasked {
+		if r != reweight.RoleMasked {
 			n++
 		}
 	}
 	return n
 }
 
+// A result is what a subject writes, and returns.
+type result struct {
+	dst []float32
+	numbers
+}
+
 // mustRun computes the subject from what it reads, over junk.
-func (s *subject) mustRun(t rapid.TB, ws *reweight.Workspace, b *reweight.Batch) []float32 {
+func (s *subject) mustRun(t rapid.TB, ws *reweight.Workspace, b *reweight.Batch) result {
 	t.Helper()
 	dst := slices.Repeat([]float32{12345}, s.size(b))
-	if err := s.Compute(ws, dst, s.only(b), s.opt); err != nil {
+	res, err := s.compute(ws, dst, s.only(b))
+	if err != nil {
 		t.Fatalf("%s: %v", s.name, err)
 	}
 	for i, x := range dst {
@@ -220,7 +323,15 @@ func (s *subject) mustRun(t rapid.TB, ws *reweight.Workspace, b *reweight.Batch)
 			t.Fatalf("%s: element %d is %v", s.name, i, x)
 		}
 	}
-	return dst
+	return result{dst, res}
+}
+
+func (res result) same(t rapid.TB, what string, want result) {
+	t.Helper()
+	if res.numbers != want.numbers {
+		t.Fatalf("%s: %+v, want %+v", what, res.numbers, want.numbers)
+	}
+	same(t, what, res.dst, want.dst)
 }
 
 func same(t rapid.TB, what string, got, want []float32) {
@@ -240,19 +351,22 @@ func TestEntriesBits(t *testing.T) {
 	eachBatch(t, func(t *rapid.T, s *subject, b *reweight.Batch) {
 		want := s.mustRun(t, &reweight.Workspace{ISA: reweight.Portable, Workers: 1}, b)
 		for _, isa := range reweight.AvailableISAs() {
-			same(t, isa.String(), s.mustRun(t, &reweight.Workspace{ISA: isa, Workers: 3}, b), want)
+			for _, workers := range []int{1, 3} {
+				s.mustRun(t, &reweight.Workspace{ISA: isa, Workers: workers}, b).same(t, isa.String(), want)
+			}
 		}
-		same(t, "a used workspace", s.mustRun(t, &used, b), want)
+		s.mustRun(t, &used, b).same(t, "a used workspace", want)
+		other := rapid.SampledFrom([]float32{7, -3e38, float32(math.Inf(-1)), float32(math.Inf(1))}).Draw(t, "masked")
 		for _, a := range b.Arrays() {
 			if x, ok := a.Data.(*[]float32); ok && a.Per == reweight.PerToken && len(*x) != 0 {
 				for i, r := range b.Role {
 					if r == reweight.RoleMasked {
-						(*x)[i] = 7
+						(*x)[i] = other
 					}
 				}
 			}
 		}
-		same(t, "other masked values", s.mustRun(t, &used, b), want)
+		s.mustRun(t, &used, b).same(t, "other masked values", want)
 	})
 }
 
@@ -263,12 +377,13 @@ func TestEntriesAlias(t *testing.T) {
 		want := s.mustRun(t, &ws, b)
 		for _, a := range b.Arrays() {
 			x, ok := a.Data.(*[]float32)
-			if !ok || len(*x) != len(want) || !slices.Contains(s.Alias, a.Name) && (s.Alias[0] != Any || a.Per != reweight.PerToken) {
+			alias := slices.Contains(s.Alias, a.Name) || s.Alias[0] == Any && a.Per == reweight.PerToken || s.full && a.Name == "actfocus_weights"
+			if !ok || len(*x) != len(want.dst) || !alias {
 				continue
 			}
 			kept := slices.Clone(*x)
-			must.Do(s.Compute(&ws, *x, b, s.opt))
-			same(t, "in place of "+a.Field, *x, want)
+			res := must.Get(s.compute(&ws, *x, s.only(b)))
+			result{*x, res}.same(t, "in place of "+a.Field, want)
 			copy(*x, kept)
 		}
 	})
@@ -285,7 +400,7 @@ func TestEntriesGroupOrder(t *testing.T) {
 		for _, g := range b.GroupIDs {
 			c.GroupIDs = append(c.GroupIDs, -7*g)
 		}
-		same(t, "other group ids", s.mustRun(t, &ws, &c), want)
+		s.mustRun(t, &ws, &c).same(t, "other group ids", want)
 		if s.whole || s.Kind == Reward {
 			return
 		}
@@ -295,10 +410,10 @@ func TestEntriesGroupOrder(t *testing.T) {
 		}
 		slices.SortStableFunc(order, func(p, q int) int { return int(b.GroupIDs[p]) - int(b.GroupIDs[q]) })
 		sorted, place := reorder(b, order)
-		got := s.mustRun(t, &ws, sorted)
+		got := s.mustRun(t, &ws, sorted).dst
 		for i, p := range place {
-			if got[i] != want[p] {
-				t.Fatalf("token %d of the batch, %d when sorted by group: %v, want %v", p, i, got[i], want[p])
+			if got[i] != want.dst[p] {
+				t.Fatalf("token %d of the batch, %d when sorted by group: %v, want %v", p, i, got[i], want.dst[p])
 			}
 		}
 	})
@@ -343,18 +458,21 @@ func reorder(b *reweight.Batch, order []int) (c *reweight.Batch, place []int) {
 	return c, place
 }
 
-// wants an error about an array, at an element of it (-1 for all of it, any if below), and
-// nothing written.
-func (s *subject) wantError(t *testing.T, ws *reweight.Workspace, size int, b *reweight.Batch, arg string, index int) {
+// wantError wants an error about an array, at an element of it (-1 for all of it, any if below),
+// and nothing written, and returns what the error says.
+func (s *subject) wantError(t *testing.T, ws *reweight.Workspace, size int, b *reweight.Batch, arg string, index int) string {
 	t.Helper()
 	dst := slices.Repeat([]float32{12345}, size)
-	var input *reweight.InputError
-	if err := s.Compute(ws, dst, b, s.opt); !errors.As(err, &input) || input.Arg != arg || index >= -1 && input.Index != index {
-		t.Errorf("%s: error %v, want one about %s[%d]", s.name, err, arg, index)
+	_, err := s.compute(ws, dst, b)
+	input, ok := errors.AsType[*reweight.InputError](err)
+	if !ok || input.Arg != arg || index >= -1 && input.Index != index {
+		t.Fatalf("%s: error %v, want one about %s[%d]", s.name, err, arg, index)
 	}
-	if !s.loose() && slices.ContainsFunc(dst, func(x float32) bool { return x != 12345 }) {
+	// GAE has written when what whitens has an error.
+	if s.Name != "gae" && slices.ContainsFunc(dst, func(x float32) bool { return x != 12345 }) {
 		t.Fatalf("%s: dst is written", s.name)
 	}
+	return input.Problem
 }
 
 // TestEntriesNotFinite puts NaN and the infinities at every place of every array.
@@ -362,11 +480,11 @@ func TestEntriesNotFinite(t *testing.T) {
 	b := random(rand.New(rand.NewPCG(1, 2)), 7, 3)
 	var ws reweight.Workspace
 	for _, s := range subjects {
-		if s.loose() || !s.paired(b) {
+		if !s.paired(b) {
 			continue
 		}
 		want := s.mustRun(t, &ws, b)
-		c := s.only(b)
+		c, dst := s.only(b), make([]float32, s.size(b))
 		for _, a := range s.arrays(c) {
 			x, ok := a.Data.(*[]float32)
 			if !ok {
@@ -376,10 +494,12 @@ func TestEntriesNotFinite(t *testing.T) {
 				read := a.Per != reweight.PerToken || b.Role[i] != reweight.RoleMasked && (s.Name != "actfocus" || b.Role[i] == reweight.RoleAction)
 				for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 					(*x)[i] = float32(v)
-					if read {
-						s.wantError(t, &ws, s.size(b), c, a.Field, i)
-					} else {
-						same(t, s.name, s.mustRun(t, &ws, c), want)
+					if !read {
+						s.mustRun(t, &ws, c).same(t, s.name, want)
+					} else if s.wantsFinite(a.Field) {
+						s.wantError(t, &ws, s.size(b), c, s.argument(a.Field), i)
+					} else if _, err := s.compute(&ws, dst, c); err != nil && s.Name != "gae" {
+						t.Errorf("%s: %s[%d] is %v: %v", s.name, a.Field, i, v, err)
 					}
 				}
 				(*x)[i] = kept
@@ -394,6 +514,7 @@ func TestEntriesShapes(t *testing.T) {
 	b := random(rand.New(rand.NewPCG(3, 5)), 7, 3) // whose last trajectory is not empty
 	parameters := map[Kind]string{Advantage: "advantages", Factor: "factors", Weight: "weights", Loss: "grad", Critic: "grad"}
 	byName := map[string]string{"overlong": "penalties", "kl_rewards": "rewards", "entropy_mask": "mask"}
+	units := map[reweight.Unit]string{reweight.PerToken: "token", reweight.PerTrajectory: "trajectory"}
 	var ws reweight.Workspace
 	for _, s := range subjects {
 		s.paired(b)
@@ -405,29 +526,24 @@ func TestEntriesShapes(t *testing.T) {
 			s.wantError(t, &ws, s.size(b)+more, s.only(b), parameter, -1)
 		}
 		for _, a := range s.arrays(b) {
-			for _, longer := range []bool{false, true} {
+			n := a.Len()
+			for _, length := range []int{0, n - 1, n + 1} {
+				if length == 0 && a.Field == "RefLogprobs" && s.Kind == Loss && s.opt.Loss.KLCoef == 0 {
+					continue // it may be absent
+				}
 				c := s.only(b)
 				x := reflect.ValueOf(c).Elem().FieldByName(a.Field)
-				n := x.Len()
-				if longer {
-					x.Set(reflect.Append(x.Slice3(0, n, n), reflect.Zero(x.Type().Elem())))
-				} else {
-					x.Set(x.Slice(0, n-1))
+				x.Set(reflect.Append(x.Slice3(0, n, n), reflect.Zero(x.Type().Elem())).Slice(0, length))
+				says := s.wantError(t, &ws, s.size(b), c, s.argument(a.Field), -2)
+				if unit := units[a.Per]; unit != "" && says != problem.Length.Says(x.Len(), n, unit) {
+					t.Errorf("%s: %s of %d elements %s", s.name, a.Field, x.Len(), says)
 				}
-				arg := a.Field
-				switch {
-				case s.Name == "gae" && a.Field == "TokenRewards":
-					arg = "rewards" // a parameter of GAE
-				case s.Name == "overlong" && a.Field == "SeqOffsets":
-					arg = "penalties" // of which there are as many as trajectories
-				}
-				s.wantError(t, &ws, s.size(b), c, arg, -2)
 			}
 		}
 		c := s.only(b)
 		c.Role = slices.Clone(c.Role)
 		c.Role[4] = 3
-		s.wantError(t, &ws, s.size(b), c, "Role", 4)
+		s.wantError(t, &ws, s.size(b), c, s.argument("Role"), 4)
 		if len(c.SpanIDs) != 0 {
 			c = s.only(b)
 			c.Role = slices.Clone(c.Role)
@@ -445,8 +561,8 @@ func TestEntriesShapes(t *testing.T) {
 func TestEntriesNothing(t *testing.T) {
 	nan := slices.Repeat([]float32{float32(math.NaN())}, 3)
 	b := &reweight.Batch{Role: make([]reweight.Role, 3), SeqOffsets: []int64{0, 0, 3}, GroupIDs: []int32{1, 1}, Rewards: []float32{0, 1}, RewardParts: make([]float32, 4), SpanIDs: []int32{-1, -1, -1},
-		Entropy: nan, Advantages: nan, TokenRewards: nan, OldLogprobs: nan, Logprobs: nan, RolloutLogprobs: nan, RefEnergy: nan, RefLogprobs: nan, TeacherLogprobs: nan,
-		Values: nan, NewValues: nan, Returns: nan, SumSqProbs: nan}
+		Entropy: nan, Advantages: nan, TokenRewards: nan, OldLogprobs: nan, Logprobs: nan, RolloutLogprobs: nan, RefEnergy: nan, RefEntropy: nan, RefLogprobs: nan, TeacherLogprobs: nan,
+		Values: nan, NewValues: nan, Returns: nan, SumSqProbs: nan, ActFocusWeights: nan}
 	var ws reweight.Workspace
 	for _, s := range subjects {
 		switch {
@@ -460,7 +576,12 @@ func TestEntriesNothing(t *testing.T) {
 			c.Role, c.TokenRewards, c.Values = []reweight.Role{0, 1, 0}, []float32{0, 1, 0}, []float32{0, 1, 0}
 			s.wantError(t, &ws, 3, &c, arg, -1)
 		default:
-			s.mustRun(t, &ws, b)
+			if res := s.mustRun(t, &ws, b); res.numbers != (numbers{}) {
+				t.Errorf("%s: %+v", s.name, res.numbers)
+			}
+			if s.Kind >= Loss {
+				s.mustRun(t, &ws, &reweight.Batch{Role: []reweight.Role{}, SeqOffsets: []int64{0, 0}})
+			}
 		}
 	}
 }
@@ -469,9 +590,17 @@ func TestEntriesNothing(t *testing.T) {
 func TestEntriesAllocations(t *testing.T) {
 	b := random(rand.New(rand.NewPCG(5, 6)), 9, 3)
 	ws := reweight.Workspace{Workers: 4}
+	b.ActFocusWeights[slices.Index(b.Role, reweight.RoleReasoning)] = 1e30 // which is divided
+	kept := slices.Clone(b.Logprobs)
 	for _, s := range subjects {
-		dst := make([]float32, s.size(b))
-		if n := testing.AllocsPerRun(20, func() { s.call(&ws, dst, b, &s.opt) }); n != 0 {
+		dst, c := make([]float32, s.size(b)), s.only(b)
+		if n := testing.AllocsPerRun(20, func() {
+			s.compute(&ws, dst, c)
+			if s.Kind == Loss { // what the divergence needs is kept then
+				s.compute(&ws, b.Logprobs, c)
+				copy(b.Logprobs, kept)
+			}
+		}); n != 0 {
 			t.Errorf("%s allocates %v times per call", s.name, n)
 		}
 	}
