@@ -94,7 +94,6 @@ func TestErrors(t *testing.T) {
 	row := func(n int) []float32 { return out[:n:n] }
 	f := make([]float32, 12)
 	ids := []int32{0, 1}
-	bad := []float32{0, nan, 1, 2}
 	stats := func(dst S, l L, ids []int32, tau float64) func(*reweight.Workspace) error {
 		return func(ws *reweight.Workspace) error {
 			return ws.TokenStats(dst, l, ids, reweight.TokenStatsOptions{Temperature: tau})
@@ -106,7 +105,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	batch := reweight.Batch{Role: []reweight.Role{0, 1, 2, 2}, SeqOffsets: []int64{0, 2, 4}, GroupIDs: []int32{0, 0},
-		Rewards: []float32{0, 1}, RefEnergy: bad, OldLogprobs: f[:4], Logprobs: f[:4], Advantages: f[:4]}
+		Rewards: []float32{0, 1}, RefEnergy: []float32{0, nan, 1, 2}, OldLogprobs: f[:4], Logprobs: f[:4], Advantages: f[:4]}
 	for _, c := range []struct {
 		want string
 		call func(*reweight.Workspace) error

@@ -320,6 +320,32 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TestPartsThatCancel: weights of opposite signs on equal parts leave exactly 0.
+func TestPartsThatCancel(t *testing.T) {
+	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1, 1, 2, 1}, SeqOffsets: []int64{0, 3, 3, 4, 5, 7, 8}, GroupIDs: []int32{1, 0, 1, 0, 1, 5},
+		RewardParts: []float32{1, 1, 0, 0, 0.5, 0.5, 3, 3, -1, -1, 2, 2}}
+	dst := make([]float32, 8)
+	opt := reweight.DefaultGDPO
+	opt.RewardWeights = []float64{1, -1}
+	must.Do(new(reweight.Workspace).GDPO(dst, b, opt))
+	same(t, "advantages", dst, make([]float32, 8))
+}
+
+// TestWeightsOfNothing: weights of 0, and a sum of weights that float32 cannot divide by, give a
+// loss and gradients of 0, whatever the advantages are.
+func TestWeightsOfNothing(t *testing.T) {
+	opt := reweight.DefaultLoss
+	opt.DualClip = 0
+	for weight, a := range map[float32]float32{0: 3e38, 1e-40: 1} {
+		b := reweight.Batch{Role: []reweight.Role{1, 2}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-6, -6}, Advantages: []float32{-a, a}}
+		grad := []float32{7, 7}
+		res := must.Get(new(reweight.Workspace).Loss(grad, []float32{weight, weight}, &b, opt))
+		if res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
+			t.Errorf("weights of %v: %+v, gradient %v", weight, res, grad)
+		}
+	}
+}
+
 // TestNarrowScope: entropies a subnormal apart leave AEM alone.
 func TestNarrowScope(t *testing.T) {
 	b := reweight.Batch{Role: []reweight.Role{1, 1}, SpanIDs: []int32{0, 1}, SeqOffsets: []int64{0, 2}, GroupIDs: []int32{0}, Entropy: []float32{0, 1e-39}}
@@ -480,150 +506,5 @@ func TestUniformIsExact(t *testing.T) {
 			t.Errorf("%v: %+v with weights, %+v without, %v", opt.Aggregation, one, other, err)
 		}
 		same(t, opt.Aggregation.String(), with, without)
-	}
-}
-
-// rows makes a batch of action tokens from what each trajectory has: tokens of
-// entropies, each its own span.
-func rows(rewards []float32, entropies ...[]float32) *reweight.Batch {
-	b := &reweight.Batch{SeqOffsets: []int64{0}, Rewards: rewards, GroupIDs: make([]int32, len(entropies))}
-	for _, h := range entropies {
-		for range h {
-			b.SpanIDs = append(b.SpanIDs, int32(len(b.Role)))
-			b.Role = append(b.Role, reweight.RoleAction)
-		}
-		b.Entropy = append(b.Entropy, h...)
-		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
-	}
-	return b
-}
-
-// TestNumbersToMeet has small batches whose answers were worked out by hand.
-func TestNumbersToMeet(t *testing.T) {
-	var ws reweight.Workspace
-	b := rows(nil, []float32{.2, .5}, []float32{.9, 1.4})
-	b.Advantages = []float32{1, 1, -1, -1}
-	dst := make([]float32, 4)
-	must.Do(ws.EMPG(dst, b, reweight.DefaultEMPG))
-	nearAll(t, "EMPG", dst, []number{1.188172, .822101, -1.136550, -.873723})
-
-	b = rows([]float32{1, 1, 0}, []float32{3, 1}, []float32{1, 3}, []float32{2, 2})
-	dst = make([]float32, 6)
-	opt := reweight.DefaultGTPO
-	opt.Normalization = reweight.NormalizeNone
-	must.Do(ws.GTPO(dst, b, opt))
-	nearAll(t, "GTPO, shaped", dst, []number{1.15, 1.05, 1.05, 1.15, -1.1, -1.1})
-	must.Do(ws.GTPO(dst, b, reweight.DefaultGTPO))
-	for i, want := range []float64{.999998, -.999998, -.999998, .999998, 0, 0} {
-		if math.Abs(float64(dst[i])-want) > 1e-6 {
-			t.Errorf("GTPO: element %d is %v, want %v", i, dst[i], want)
-		}
-	}
-	b = rows([]float32{1, 1, 0}, []float32{3, 1}, []float32{1, 2}, []float32{2, 2})
-	must.Do(ws.GRPOS(dst, b, opt))
-	nearAll(t, "GRPO-S, shaped", dst, []number{1.1142857, 1.1142857, 1.0857143, 1.0857143, -1.1, -1.1})
-}
-
-// TestAtThreshold: a reward at the threshold is no success.
-func TestAtThreshold(t *testing.T) {
-	b := rows([]float32{0.5, 0.75}, []float32{1}, []float32{1})
-	dst := make([]float32, 2)
-	opt := reweight.DefaultGTPO
-	opt.Normalization = reweight.NormalizeNone
-	var ws reweight.Workspace
-	for _, f := range []func([]float32, *reweight.Batch, reweight.GTPOOptions) error{ws.GTPO, ws.GRPOS} {
-		must.Do(f(dst, b, opt))
-		nearAll(t, "shaped", dst, []number{-1.1, 0.85})
-	}
-}
-
-// TestOverlongObservations: tokens that the policy did not write do not count.
-func TestOverlongObservations(t *testing.T) {
-	b := &reweight.Batch{Role: []reweight.Role{1, 0, 0, 2, 1, 0, 1, 1, 1}, SeqOffsets: []int64{0, 6, 6, 9}}
-	dst := make([]float32, 3)
-	var ws reweight.Workspace
-	must.Do(ws.OverlongPenalty(dst, b, reweight.OverlongPenaltyOptions{Maximum: 4, Buffer: 2, Penalty: 1}))
-	same(t, "penalties", dst, []float32{-0.5, 0, -0.5})
-}
-
-// TestTeacherOfSome: a trajectory whose teacher is NaN throughout has factors 1, and one
-// NaN among others is an error.
-func TestTeacherOfSome(t *testing.T) {
-	nan := float32(math.NaN())
-	one := []float32{-1, -1, -1, -1, -1}
-	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1}, SeqOffsets: []int64{0, 3, 5}, OldLogprobs: one, Advantages: []float32{1, -1, 1, 1, 1},
-		TeacherLogprobs: []float32{0, 0, nan, nan, nan}}
-	dst := make([]float32, 5)
-	var ws reweight.Workspace
-	opt := reweight.RLSDOptions{Lambda: 0.5, Clip: 1}
-	must.Do(ws.RLSD(dst, b, opt))
-	nearAll(t, "factors", dst, []number{1.5, number(0.5 + 0.5*math.Exp(-1)), 1, 1, 1})
-	b.TeacherLogprobs[4] = 0
-	wantError(t, "RLSD", ws.RLSD(dst, b, opt), "TeacherLogprobs")
-}
-
-// TestPartsOfOneReward: with one part GDPO is GRPO, whitened, whatever the scale of its weight;
-// a weight of 0 leaves a part out, and parts that cancel leave 0.
-func TestPartsOfOneReward(t *testing.T) {
-	r := []float32{1, 0, 0.5, 3, -1, 2}
-	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1, 1, 2, 1}, SeqOffsets: []int64{0, 3, 3, 4, 5, 7, 8}, GroupIDs: []int32{1, 0, 1, 0, 1, 5}, Rewards: r, RewardParts: r}
-	var ws reweight.Workspace
-	want, got := make([]float32, 8), make([]float32, 8)
-	compute := func(b *reweight.Batch, weights ...float64) {
-		t.Helper()
-		opt := reweight.DefaultGDPO
-		opt.RewardWeights = weights
-		must.Do(ws.GDPO(got, b, opt))
-	}
-	must.Do(ws.GRPO(want, b, reweight.DefaultGRPO))
-	must.Do(ws.Whiten(want, want, b.Role))
-	numbers := func(x []float32) (n []number) {
-		for _, v := range x {
-			n = append(n, number(v))
-		}
-		return n
-	}
-	compute(b)
-	nearAll(t, "one part", got, numbers(want))
-	compute(b, 40)
-	nearAll(t, "of weight 40", got, numbers(want))
-	two := *b
-	two.RewardParts = nil
-	for _, x := range r {
-		two.RewardParts = append(two.RewardParts, x*x, x)
-	}
-	compute(&two, 0, 1)
-	nearAll(t, "beside one of weight 0", got, numbers(want))
-	for i := range r {
-		two.RewardParts[2*i] = r[i]
-	}
-	compute(&two, 1, -1)
-	nearAll(t, "parts that cancel", got, make([]number, 8))
-	two.RewardParts = two.RewardParts[:11]
-	wantError(t, "GDPO", ws.GDPO(got, &two, reweight.DefaultGDPO), "RewardParts")
-}
-
-// TestTinyWeights: a sum of weights that float32 cannot divide by counts as 0.
-func TestTinyWeights(t *testing.T) {
-	b := reweight.Batch{Role: []reweight.Role{1, 1}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-1, -3}, Advantages: []float32{1, 1}}
-	grad := make([]float32, 2)
-	var ws reweight.Workspace
-	res, err := ws.Loss(grad, []float32{1e-40, 1e-40}, &b, reweight.DefaultLoss)
-	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
-		t.Errorf("%+v, gradient %v, %v", res, grad, err)
-	}
-}
-
-// TestNoWeightOverflow: weights of 0 give a loss and gradients of 0, whatever the
-// advantages are.
-func TestNoWeightOverflow(t *testing.T) {
-	b := reweight.Batch{Role: []reweight.Role{1, 2}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-6, -6}, Advantages: []float32{-3e38, 3e38}}
-	grad := []float32{7, 7}
-	var ws reweight.Workspace
-	opt := reweight.DefaultLoss
-	opt.DualClip = 0
-	res, err := ws.Loss(grad, []float32{0, 0}, &b, opt)
-	if err != nil || res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
-		t.Errorf("%+v, gradient %v, %v", res, grad, err)
 	}
 }

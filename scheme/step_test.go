@@ -107,17 +107,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestDrGRPO: no standard deviation, and sums over one length.
-func TestDrGRPO(t *testing.T) {
-	b := rollouts(2)
-	st, _ := step(t, "dr_grpo", b, nil)
-	want := make([]float32, b.Tokens())
-	must.Do(new(reweight.Workspace).GRPO(want, b, reweight.GRPOOptions{}))
-	if !slices.Equal(st.Advantages, want) || st.Loss().Aggregation != reweight.SeqMeanTokenSumNorm {
-		t.Errorf("advantages %v, want %v, aggregation %v", st.Advantages, want, st.Loss().Aggregation)
-	}
-}
-
 // TestPenalty: the overlong penalty counts for the advantages, also where they are made from
 // rewards of tokens, and not for which groups are kept.
 func TestPenalty(t *testing.T) {
