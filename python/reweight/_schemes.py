@@ -13,23 +13,11 @@ from ._generated import (
     AGGREGATIONS,
     DEFAULT_ACTFOCUS,
     DEFAULT_AEM,
-    DEFAULT_CISPO,
-    DEFAULT_CLIP_COV,
-    DEFAULT_DPPO_KL,
-    DEFAULT_DPPO_TV,
-    DEFAULT_DRO,
     DEFAULT_GAE,
-    DEFAULT_GMPO,
     DEFAULT_GRPO,
-    DEFAULT_GRPO_S_LOSS,
-    DEFAULT_GSPO,
-    DEFAULT_KL_COV,
     DEFAULT_KL_REWARDS,
     DEFAULT_LOSS,
-    DEFAULT_PG,
-    DEFAULT_SAPO,
     DEFAULT_VALUE_LOSS,
-    DEFAULT_VESPO,
     KLS,
     NAMES,
     POLICIES,
@@ -518,25 +506,14 @@ def by_batch(options: _generated.LossOptions) -> bool:
     return by_sequence(options) or POLICIES[options.policy] in ("clip_cov", "kl_cov")
 
 
-# The fields of LossOptions, by the numbers of the policies.
-_LOSS_DEFAULTS = tuple(
-    {name: getattr(default, name) for name, *_ in _generated.LossOptions._fields_}
-    for default in (
-        DEFAULT_LOSS,
-        DEFAULT_GSPO,
-        DEFAULT_GRPO_S_LOSS,
-        DEFAULT_CISPO,
-        DEFAULT_SAPO,
-        DEFAULT_PG,
-        DEFAULT_DPPO_TV,
-        DEFAULT_VESPO,
-        DEFAULT_DPPO_KL,
-        DEFAULT_DRO,
-        DEFAULT_GMPO,
-        DEFAULT_CLIP_COV,
-        DEFAULT_KL_COV,
-    )
-)
+def _loss_defaults(policy: str) -> Dict[str, Any]:
+    """Returns the fields of LossOptions as they are by default."""
+    name = {"ppo": "LOSS", "grpo_s": "GRPO_S_LOSS"}.get(policy, policy.upper())
+    default = getattr(_generated, f"DEFAULT_{name}")
+    return {field: getattr(default, field) for field, *_ in _generated.LossOptions._fields_}
+
+
+_LOSS_DEFAULTS = tuple(map(_loss_defaults, POLICIES))  # by the numbers of the policies
 
 
 def loss_values(options: Dict[str, Any]) -> List[Any]:
