@@ -26,8 +26,8 @@ Kernels on tokens have no vocabulary and one worker, and stay in a cache.
 
 On a GPU the arrays stay in its memory. Kernels run there in turn with a plain read
 and a plain copy of their input, 8,192 rows by default, or fewer where its memory has
-no room. Without -vocab and -rows, token_stats and row_gradient have the sizes of
-the goals for the GPU, and a table says which are met. Gradients are in place there.
+no room. Without -vocab and -rows, token_stats and row_gradient have the sizes that the
+goals of docs/gpu.md are about. Gradients are in place there.
 
 Lists are separated by commas. docs/measuring.md says how each figure is taken.
 

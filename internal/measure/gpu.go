@@ -18,26 +18,8 @@ import (
 // GPURows is how many rows of logits a workload on a GPU has by default.
 const GPURows = 8192
 
-// The goals for the GPU are about these workloads.
-var (
-	goalVocabs = []int{32000, 128256, 151936, 262144}
-	goalRows   = []int{GPURows, 512, 64}
-)
-
-// Goal returns the share of a plain copy that a kernel should reach on a GPU with
-// GPURows rows, 0 if there is no goal for it.
-func Goal(kernel, dtype string) float64 {
-	switch kernel + " " + dtype {
-	case "token_stats f32", "row_gradient f32", "row_gradient bf16":
-		return 0.90
-	case "token_stats bf16":
-		return 0.85
-	}
-	return 0
-}
-
 // GPUShapes returns what the plan measures on the GPU, of the kernels that a GPU has. With
-// Goals, the kernels that have one are measured at the sizes of the goals.
+// Goals, token_stats and row_gradient are measured at the sizes that the goals of docs/gpu.md are about.
 func (p Plan) GPUShapes() (shapes []Shape) {
 	if p.GPU == nil {
 		return nil
@@ -50,8 +32,8 @@ func (p Plan) GPUShapes() (shapes []Shape) {
 				continue
 			case !k.Rows:
 				rows, vocabs = []int{cmp.Or(p.Sizes.Rows, TokenCount)}, []int{0}
-			case p.Goals && Goal(k.Name, dtype.String()) > 0:
-				rows, vocabs = goalRows, goalVocabs
+			case p.Goals && (k.Name == "token_stats" || k.Name == "row_gradient"):
+				rows, vocabs = []int{GPURows, 512, 64}, []int{32000, 128256, 151936, 262144}
 			}
 			for _, n := range rows {
 				for _, vocab := range vocabs {

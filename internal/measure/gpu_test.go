@@ -179,7 +179,7 @@ func TestDivisor(t *testing.T) {
 	}
 }
 
-// TestGPUShapes: with goals, the kernels that have one are measured at their sizes.
+// TestGPUShapes: with goals, two kernels are measured at their sizes.
 func TestGPUShapes(t *testing.T) {
 	p := Plan{Kernels: kernels.All(), Sizes: Sizes{Vocabs: []int{64}}, Goals: true}
 	if shapes := p.GPUShapes(); shapes != nil {
@@ -192,11 +192,11 @@ func TestGPUShapes(t *testing.T) {
 			t.Errorf("%v, which GPUs do not have", s)
 		}
 		count[s.Kernel.Name+" "+s.DType.String()]++
-		if s.Kernel.Rows && Goal(s.Kernel.Name, s.DType.String()) == 0 && (s.Rows != GPURows || s.Vocab != 64) {
+		if s.Kernel.Rows && s.Kernel.Name != "token_stats" && s.Kernel.Name != "row_gradient" && (s.Rows != GPURows || s.Vocab != 64) {
 			t.Errorf("%v", s)
 		}
 	}
-	for name, want := range map[string]int{"token_stats f32": 12, "token_stats bf16": 12, "token_stats f16": 1, "row_gradient f32": 12, "row_gradient bf16": 12, "row_gradient_bonus f32": 1, "multiply f32": 1} {
+	for name, want := range map[string]int{"token_stats f32": 12, "token_stats bf16": 12, "token_stats f16": 12, "row_gradient f32": 12, "row_gradient bf16": 12, "row_gradient_bonus f32": 1, "multiply f32": 1} {
 		if count[name] != want {
 			t.Errorf("%s: %d shapes, want %d", name, count[name], want)
 		}

@@ -41,55 +41,11 @@ func share(e bench.Estimate) string {
 func (r Report) GPUSpeed() (text int, header []string, rows [][]string) {
 	for _, q := range OnGPU(r.Results) {
 		rows = append(rows, []string{
-			q.Kernel, shapeOf(q.Rows, q.Vocab, 1), digits(1e3 * q.NsPerElement.Median), fmt.Sprintf("%.1f", q.GBPerS), share(q.Share), ofCopy(q),
+			q.Kernel, q.DType, shapeOf(q.Rows, q.Vocab, 1), digits(1e3 * q.NsPerElement.Median), fmt.Sprintf("%.1f", q.GBPerS), share(q.Share), ofCopy(q),
 		})
 	}
-	return 1, []string{"kernel", "rows", "ps/element", "GB/s", "of read", "of copy"}, rows
+	return 2, []string{"kernel", "type", "rows", "ps/element", "GB/s", "of read", "of copy"}, rows
 }
-
-// Goals returns a line for each result of the GPU that a goal is about: the share of a
-// plain copy that the kernel should reach, and whether it does. Sizes with fewer rows than
-// the goals are about have none and are shown for comparison. There are no lines if no
-// result has the size of a goal.
-func (r Report) Goals() (text int, header []string, rows [][]string) {
-	aimed := false
-	for _, q := range OnGPU(r.Results) {
-		goal := measure.Goal(q.Kernel, q.DType)
-		if goal == 0 || q.CopyShare == nil {
-			continue
-		}
-		want, met := "-", "-"
-		if max(q.Rows, q.RowsWanted) >= measure.GPURows {
-			want, met = fmt.Sprintf("%.2f", goal), reached(*q.CopyShare, goal)
-			aimed = true
-		}
-		name := q.Kernel
-		if name == "row_gradient" {
-			name += ", in place"
-		}
-		rows = append(rows, []string{name, q.DType, want, met, shapeOf(q.Rows, q.Vocab, 1), fmt.Sprintf("%.1f", q.GBPerS), fmt.Sprintf("%.1f", q.CopyGBPerS), cli.Ratio(*q.CopyShare)})
-	}
-	if !aimed {
-		rows = nil
-	}
-	return 4, []string{"kernel", "type", "goal", "met", "rows", "GB/s", "copy GB/s", "of copy"}, rows
-}
-
-// reached says whether a share is a goal at least, as far as its interval tells.
-func reached(e bench.Estimate, goal float64) string {
-	switch {
-	case e.N < bench.FewestRounds:
-		return measure.OnlyRounds(e.N)
-	case e.Lo >= goal:
-		return "yes"
-	case e.Hi < goal:
-		return "no"
-	}
-	return "not decided"
-}
-
-// goalsTitle stands above the goals.
-const goalsTitle = "The goals for the GPU: speed as a share of a plain copy on the device, in the same rounds"
 
 // GPU says in a line how fast the first kernel on rows of logits is on the GPU, or why
 // there are no results of one; nothing if none was asked for.

@@ -36,8 +36,8 @@ func (r Report) Write(w io.Writer, asJSON bool) error {
 		}
 		fmt.Fprintf(w, "\n%s\n", strings.Join(r.Notes(), "\n"))
 	}
-	if text, header, rows := r.Goals(); len(rows) > 0 {
-		cli.Heading(w, goalsTitle)
+	if text, header, rows := r.GPUSpeed(); len(rows) > 0 {
+		cli.Heading(w, "The GPU beside a plain read and a plain copy there, in the same rounds")
 		if err := cli.WriteTable(w, text, header, rows); err != nil {
 			return err
 		}
