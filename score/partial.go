@@ -76,6 +76,8 @@ type group struct {
 	prompt promptSum
 	mixed  bool
 	file   *File
+
+	merging bool // it is a Merger's, and its numbers are in any order
 }
 
 // A promptSum is zero if the prompt is not known.
@@ -279,6 +281,7 @@ func (b *builder) partial(r *reader) *Partial {
 		if g.key = name; b.local {
 			g.key = fmt.Sprintf("file %x group %d", b.file.SHA256, r.groups[name])
 		}
+		g.sort()
 		p.groups = append(p.groups, g)
 	}
 	return p
@@ -329,15 +332,20 @@ func (m *Merger) Add(p *Partial) error {
 	all.actions.merge(&p.actions)
 	all.files = append(all.files, p.files...)
 	for _, g := range p.groups {
-		if known := m.groups[g.key]; known != nil {
-			if err := known.merge(g); err != nil {
-				return err
-			}
+		known := m.groups[g.key]
+		if known == nil {
+			m.groups[g.key] = g
 			continue
 		}
-		own := *g
-		own.rewards, own.spans = slices.Clip(g.rewards), slices.Clip(g.spans) // p keeps its numbers
-		m.groups[g.key] = &own
+		if !known.merging { // its partial keeps what it has
+			own := *known
+			own.merging, own.rewards, own.spans = true, slices.Clip(known.rewards), slices.Clip(known.spans)
+			known = &own
+			m.groups[g.key] = known
+		}
+		if err := known.merge(g); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -386,7 +394,10 @@ func (m *Merger) Merged() (*Partial, error) {
 	}
 	all.groups = slices.SortedFunc(maps.Values(m.groups), compareGroups)
 	for _, g := range all.groups {
-		g.sort()
+		if g.merging {
+			g.merging = false
+			g.sort()
+		}
 	}
 	return all, nil
 }

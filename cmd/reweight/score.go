@@ -64,7 +64,7 @@ func scoreCommand(args []string, out, stderr io.Writer, p *cli.Progress) (string
 	if len(args) > 0 {
 		command = args[0]
 	}
-	debug.SetGCPercent(20) // the statistics of many files are most of the memory
+	debug.SetGCPercent(10) // the statistics of many files are most of the memory
 	switch command {
 	case "partial":
 		return "reweight score partial", partialCommand(args[1:], out, p)
@@ -242,7 +242,7 @@ func scoreDirectory(opt scorefiles.Options, dir string, names []string, asJSON b
 	if err := checkApart(dir, names); err != nil {
 		return err
 	}
-	debug.SetGCPercent(20)
+	debug.SetGCPercent(10)
 	s, err := scorefiles.Directory(opt, dir, p, names...)
 	if err != nil {
 		return err

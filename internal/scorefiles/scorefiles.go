@@ -85,20 +85,25 @@ func Merge(leftOut func(name string), names ...string) (*score.Partial, error) {
 // eachIn calls do with the files in a directory, but for hidden ones that are no temporary
 // files.
 func eachIn(dir string, do func(name string) error) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("%s: %w", printable.Text(dir), atomicfile.Cause(err))
-	}
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		if strings.HasPrefix(e.Name(), ".") && !atomicfile.IsTemporary(path) {
-			continue
+	file, err := os.Open(dir)
+	defer file.Close()
+	for err == nil {
+		var names []string
+		names, err = file.Readdirnames(1000) // there may be very many
+		for _, name := range names {
+			path := filepath.Join(dir, name)
+			if strings.HasPrefix(name, ".") && !atomicfile.IsTemporary(path) {
+				continue
+			}
+			if err := do(path); err != nil {
+				return err
+			}
 		}
-		if err := do(path); err != nil {
-			return err
-		}
 	}
-	return nil
+	if err == io.EOF {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", printable.Text(dir), atomicfile.Cause(err))
 }
 
 // ReadPartial reads a file of statistics, or a pipe. Errors begin with its name.
