@@ -67,13 +67,14 @@ func (ws *Workspace) AEM(factors []float32, b *Batch, opt AEMOptions) error {
 		return err
 	}
 	first, scratch := ws.firstSpans(b), take[float32](ws, len(count))
+	least, most, all := take[float32](ws, 1), take[float32](ws, 1), take[int32](ws, 2)
 	for trajectories := range scopes.each {
 		together := scratch[:0] // the means of the scope, then its factors
 		for _, q := range trajectories {
 			together = append(together, perSpan[first[q]:first[q+1]]...)
 		}
-		var least, most [1]float32
-		isa.minMax(least[:], most[:], together, []int32{0, int32(len(together))})
+		all[0], all[1] = 0, int32(len(together))
+		isa.minMax(least, most, together, all)
 		width := float64(most[0]) - float64(least[0])
 		if width < opt.Guard || opt.Lambda >= width*math.MaxFloat32 {
 			for i := range together {
