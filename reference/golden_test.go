@@ -40,7 +40,7 @@ func TestGoldenTokenStats(t *testing.T) {
 // TestRealLogits derives the stored arrays from the stored logits: they were
 // computed in float64 and rounded to float32.
 func TestRealLogits(t *testing.T) {
-	file := must.Get(rollout.Open("../testdata/frozenlake.safetensors"))
+	file := must.Get(rollout.Open("../testdata/large/frozenlake.safetensors"))
 	defer file.Close()
 	b := must.Get(file.Batch())
 	wide := func(l reweight.Logits) (x []float64) {

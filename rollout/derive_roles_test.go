@@ -14,7 +14,7 @@ import (
 // game rejected these turns, because a tag comes twice in them.
 var rejectedTurns = map[string][]int{
 	"../testdata/frozenlake-small.safetensors": {4285},
-	"../testdata/frozenlake.safetensors":       {4848, 4993, 4997},
+	"../testdata/large/frozenlake.safetensors": {4848, 4993, 4997},
 }
 
 // rolesByDefinition marks the tokens of a span of which the nearest tag before is an

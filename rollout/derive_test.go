@@ -12,7 +12,7 @@ import (
 
 // The sample's arrays were computed in float64 from the logits beside them.
 func TestDeriveSample(t *testing.T) {
-	f := must.Get(OpenFile("../testdata/frozenlake.safetensors"))
+	f := must.Get(OpenFile("../testdata/large/frozenlake.safetensors"))
 	defer f.Close()
 	want := must.Get(f.Batch())
 	got := *want

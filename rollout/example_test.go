@@ -18,7 +18,7 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	source, err := rollout.Open("../testdata/frozenlake.safetensors")
+	source, err := rollout.Open("../testdata/large/frozenlake.safetensors")
 	check(err)
 	defer source.Close()
 	batch, err := source.Batch()

@@ -25,12 +25,12 @@ type turn struct{ trajectory, first, begin, end int }
 
 func openLake(t *testing.T) (l lake, turns []turn) {
 	t.Helper()
-	f := must.Get(OpenFile("../testdata/frozenlake.safetensors"))
+	f := must.Get(OpenFile("../testdata/large/frozenlake.safetensors"))
 	t.Cleanup(func() { f.Close() })
 	l.Batch = must.Get(f.Batch())
 	must.Do(json.Unmarshal([]byte(f.metadata["vocab"]), &l.names))
 	l.Role = slices.Clone(l.Role)
-	for _, token := range rejectedTurns["../testdata/frozenlake.safetensors"] {
+	for _, token := range rejectedTurns["../testdata/large/frozenlake.safetensors"] {
 		l.Role[token] = reweight.RoleAction
 	}
 	for s := range l.Trajectories() {

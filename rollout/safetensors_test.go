@@ -217,7 +217,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestSampleFile(t *testing.T) {
-	f := must.Get(OpenFile("../testdata/frozenlake.safetensors"))
+	f := must.Get(OpenFile("../testdata/large/frozenlake.safetensors"))
 	defer f.Close()
 	infos := f.Tensors()
 	if got, want := infos[11], (Info{"ref_logits", "BF16", []int64{18308, 75}}); !reflect.DeepEqual(got, want) {

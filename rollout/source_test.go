@@ -18,7 +18,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/must"
 )
 
-var exampleFiles = []string{"../testdata/frozenlake-small.safetensors", "../testdata/frozenlake.safetensors"}
+var exampleFiles = []string{"../testdata/frozenlake-small.safetensors", "../testdata/large/frozenlake.safetensors"}
 
 // One safetensors file gives the batch of File.Batch, and its arrays are the file's
 // memory. Trajectory by trajectory it is the same.

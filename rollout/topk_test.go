@@ -116,7 +116,7 @@ func TestEntropyBoundsRefuses(t *testing.T) {
 
 // The mean widths that docs/formats.md states.
 func TestEntropyFromTopOfFrozenLake(t *testing.T) {
-	f := must.Get(OpenFile("../testdata/frozenlake.safetensors"))
+	f := must.Get(OpenFile("../testdata/large/frozenlake.safetensors"))
 	defer f.Close()
 	b := must.Get(f.Batch())
 	vocab := b.OldLogits.Vocab

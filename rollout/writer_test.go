@@ -82,7 +82,7 @@ func TestWriterRandom(t *testing.T) {
 func TestWriterErrors(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.safetensors")
-	lake := frozenLake(t, "frozenlake.safetensors")
+	lake := frozenLake(t, "large/frozenlake.safetensors")
 	for _, c := range []struct {
 		change func(a, b *Trajectory)
 		want   string

@@ -485,7 +485,7 @@ func TestApplyOther(t *testing.T) {
 
 // TestDerived: what follows from logits is derived, in both passes.
 func TestDerived(t *testing.T) {
-	src := must.Get(rollout.Open("../testdata/frozenlake.safetensors"))
+	src := must.Get(rollout.Open("../testdata/large/frozenlake.safetensors"))
 	defer src.Close()
 	tr := must.Get(src.Next())
 	opt := Default

@@ -76,7 +76,7 @@ func TestConvertRoundTrip(t *testing.T) {
 		to   []string
 	}{
 		{"frozenlake-small.safetensors", []string{"a.safetensors", "a.jsonl", "b.jsonl", "a.npz", "c.jsonl", "b.npz", "b.safetensors"}},
-		{"frozenlake.safetensors", []string{"a.safetensors", "b.safetensors"}}, // with logits in BF16, which NumPy lacks
+		{"large/frozenlake.safetensors", []string{"a.safetensors", "b.safetensors"}}, // with logits in BF16, which NumPy lacks
 	} {
 		arrays := func(path string) []byte { return must.Get(os.ReadFile(write(t, rollout.Tensors(batchOf(t, path))))) }
 		dir, last := t.TempDir(), lake(c.from)

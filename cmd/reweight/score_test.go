@@ -22,7 +22,7 @@ import (
 // files.
 func lakeShards(t *testing.T, n int) []string {
 	t.Helper()
-	src := must.Get(rollout.Open(filepath.Join("..", "..", "testdata", "frozenlake.safetensors")))
+	src := must.Get(rollout.Open(filepath.Join("..", "..", "testdata", "large", "frozenlake.safetensors")))
 	defer src.Close()
 	var all []*rollout.Trajectory
 	for {
@@ -66,7 +66,7 @@ func TestScorePieces(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	flags := []string{"-scope", "batch", "-beta", "0.7"}
-	printed(t, append(flags, "-o", in("all"), lake("frozenlake.safetensors"))...)
+	printed(t, append(flags, "-o", in("all"), lake("large/frozenlake.safetensors"))...)
 	want := tensorsOf(t, in("all/frozenlake.safetensors.safetensors"))
 	if len(want["weights"]) != 18308 || len(want["advantages"]) != 18308 || len(want) != 2 {
 		t.Fatalf("%d tensors of %d and %d elements", len(want), len(want["weights"]), len(want["advantages"]))

@@ -41,7 +41,7 @@ func safe(text string) string { return html.EscapeString(printable.Line(text)) }
 // example returns the longest of the right answers of a language model in testdata, with the
 // weights that it has in its batch.
 func example() Trajectory {
-	file := must.Get(rollout.OpenFile("../../testdata/smollm2-words.safetensors"))
+	file := must.Get(rollout.OpenFile("../../testdata/large/smollm2-words.safetensors"))
 	defer file.Close()
 	b := must.Get(file.Batch())
 	var words []string
@@ -60,6 +60,6 @@ func example() Trajectory {
 		texts = append(texts, words[id])
 	}
 	r := NewTrajectory(b, credit, from, to, texts)
-	r.Title = fmt.Sprintf("Answer %d of testdata/smollm2-words.safetensors, by SmolLM2-135M-Instruct: %d tokens, reward %g.", best, length(best), b.Rewards[best])
+	r.Title = fmt.Sprintf("Answer %d of testdata/large/smollm2-words.safetensors, by SmolLM2-135M-Instruct: %d tokens, reward %g.", best, length(best), b.Rewards[best])
 	return r
 }

@@ -32,8 +32,8 @@ func whole(b *reweight.Batch) *reweight.Batch {
 // TestRollouts compares all methods on real rollouts, on every instruction set of the library.
 func TestRollouts(t *testing.T) {
 	l := testlib.Open(t)
-	for _, name := range []string{"frozenlake-small", "frozenlake"} {
-		if testing.Short() && name == "frozenlake" {
+	for _, name := range []string{"frozenlake-small", "large/frozenlake"} {
+		if testing.Short() && name == "large/frozenlake" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTDATA = ROOT / "testdata"
+LAKES = (TESTDATA / "frozenlake-small.safetensors", TESTDATA / "large" / "frozenlake.safetensors")
 
 try:
     import torch

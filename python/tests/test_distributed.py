@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from support import TESTDATA, needs_go, program, read_safetensors, run_python, write_safetensors
+from support import LAKES, needs_go, program, read_safetensors, run_python, write_safetensors
 
 import reweight
 from reweight import _program, distributed
@@ -23,7 +23,7 @@ from reweight._program import find
 def write_shards(folder, shards):
     """Writes the rollouts of testdata to so many files, whose names it returns. Their groups
     have 16 trajectories."""
-    arrays, _ = read_safetensors(TESTDATA / "frozenlake.safetensors")
+    arrays, _ = read_safetensors(LAKES[1])
     offsets = arrays["seq_offsets"]
     trajectories, tokens = len(offsets) - 1, int(offsets[-1])
     cuts = np.linspace(0, trajectories, shards + 1).astype(int)

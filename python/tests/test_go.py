@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
-from support import ROOT, TESTDATA, TestCase, needs_torch, random_batch, read_safetensors, to_bf16, torch
+from support import LAKES, ROOT, TestCase, needs_torch, random_batch, read_safetensors, to_bf16, torch
 from support import write_safetensors
 
 import reweight
@@ -76,11 +76,10 @@ class Go(TestCase):
         self.assertBits(grad, want["grad_logprobs"], "grad_logprobs")
 
     def test_rollouts(self):
-        for name in ("frozenlake-small", "frozenlake"):
-            path = TESTDATA / f"{name}.safetensors"
+        for path in LAKES:
             arrays, _ = read_safetensors(path)
             for options in OPTIONS:
-                with self.subTest(file=name, options=options[0]):
+                with self.subTest(file=path.name, options=options[0]):
                     self.compare(path, arrays, *options)
 
     @needs_torch

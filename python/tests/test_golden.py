@@ -5,7 +5,7 @@ import math
 import unittest
 
 import numpy as np
-from support import TESTDATA, TestCase, f32, golden, read_safetensors
+from support import LAKES, TestCase, f32, golden, read_safetensors
 
 import reweight
 
@@ -126,13 +126,13 @@ class Golden(TestCase):
 
     def test_steps(self):
         """Whole training steps on real rollouts."""
-        for name in ("frozenlake-small", "frozenlake"):
-            arrays, _ = read_safetensors(TESTDATA / f"{name}.safetensors")
+        for path in LAKES:
+            arrays, _ = read_safetensors(path)
             b = reweight.Batch(**{k: v for k, v in arrays.items() if not k.endswith("_logits")})
             weights = reweight.actfocus(b).weights
             advantages = reweight.grpo(b)
             scaled = reweight.multiply(advantages, reweight.aem(b))
-            answers = golden(f"step-{name}.json")
+            answers = golden(f"step-{path.stem}.json")
             for scheme, a, w in (
                 ("uniform", advantages, None),
                 ("actfocus", advantages, weights),
@@ -152,8 +152,8 @@ class Rollouts(TestCase):
     """The roles and spans of real rollouts, from the mask and the token ids."""
 
     def test_roles_and_spans(self):
-        for name in ("frozenlake-small", "frozenlake"):
-            arrays, metadata = read_safetensors(TESTDATA / f"{name}.safetensors")
+        for path in LAKES:
+            arrays, metadata = read_safetensors(path)
             vocab = json.loads(metadata["vocab"])
             opened, closed = vocab.index("<answer>"), vocab.index("</answer>")
             ids, spans, offsets = arrays["token_ids"], arrays["span_ids"], arrays["seq_offsets"]

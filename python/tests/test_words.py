@@ -23,7 +23,7 @@ class Words(unittest.TestCase):
     def test_tables(self):
         """The means over questions, counts and weights of the first part are those of the answers in testdata."""
         prompts, actions = self.figures["columns"]("prompts.csv"), self.figures["columns"]("actions.csv")
-        arrays, _ = read_safetensors(TESTDATA / "smollm2-words.safetensors")
+        arrays, _ = read_safetensors(TESTDATA / "large" / "smollm2-words.safetensors")
         role, offsets = arrays["role"], arrays["seq_offsets"]
         response, action = role != 0, role == reweight.ACTION
         self.assertEqual(len(np.unique(arrays["group_ids"])), self.figures["FIRST"])

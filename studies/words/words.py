@@ -173,7 +173,7 @@ def table(folder, listed):
         {name: array[:tokens] for name, array in joined.items()}
         | {"seq_offsets": np.cumsum([0] + lengths[: len(first)]), "group_ids": group[: len(first)],
            "rewards": np.array([one["reward"] for one in first], np.float32)},
-        pathlib.Path(__file__).parents[2] / "testdata" / "smollm2-words.safetensors",
+        pathlib.Path(__file__).parents[2] / "testdata" / "large" / "smollm2-words.safetensors",
         {"vocab": json.dumps([texts.get(id, "") for id in range(max(texts) + 1)], separators=(",", ":"))},
     )  # fmt: skip
 
