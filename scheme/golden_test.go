@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -541,4 +542,27 @@ func goldenSteps(t *testing.T, file string, b *reweight.Batch) {
 	exactly(t, "entropy drift", []float64{mean}, []number{valueOf[number](all["entropy_drift_mean"])})
 	first := valueOf[struct{ First []number }](all["aem_span"]).First
 	exactly(t, "factors of spans", reference.AEMSpans(x, 1, 0.1, reference.ScopeGroup)[:len(first)], first)
+}
+
+// TestGoldenLines: a golden file has a line for each array of numbers and for each number of
+// an object, as trainers.py beside it writes them.
+func TestGoldenLines(t *testing.T) {
+	files := must.Get(filepath.Glob("../testdata/golden/*.json"))
+	if len(files) < 25 {
+		t.Errorf("%d files, want all golden files", len(files))
+	}
+	for _, file := range files {
+		for i, line := range strings.Split(strings.TrimSpace(read(t, file)), "\n") {
+			line = strings.TrimSuffix(line, ",")
+			name, value, named := strings.Cut(line, `": `)
+			if named && strings.HasPrefix(name, `"`) {
+				line = value
+			}
+			bracket := slices.Contains([]string{"[", "{", "]", "}"}, line)
+			if !bracket && (!named || strings.Contains(line, `{"`) || !json.Valid([]byte(line))) {
+				t.Errorf("%s:%d is neither a bracket nor a name with one array or number: %.60s", file, i+1, line)
+				break
+			}
+		}
+	}
 }

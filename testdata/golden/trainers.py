@@ -83,9 +83,17 @@ class Rollouts:
         return x
 
 
+def lines(value):
+    """JSON of a value: a line for each array of numbers and for each number of an object."""
+    if isinstance(value, dict) and value:
+        return "{\n" + ",\n".join(f"{json.dumps(name)}: {lines(v)}" for name, v in value.items()) + "\n}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(map(lines, value)) + "\n]"
+    return json.dumps(value, separators=(",", ":"))
+
+
 def write(name, cases):
-    text = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
-    (HERE / name).write_text(f"[\n{text}\n]\n")
+    (HERE / name).write_text(lines(cases) + "\n")
 
 
 def verl():
