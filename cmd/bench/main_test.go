@@ -72,6 +72,8 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
+func TestVersion(t *testing.T) { program.Version(t, "bench") }
+
 func TestHelp(t *testing.T) {
 	for args, want := range map[string]string{
 		"-h":          "bench overhead",

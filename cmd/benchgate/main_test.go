@@ -57,6 +57,8 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
+func TestVersion(t *testing.T) { program.Version(t, "benchgate") }
+
 func TestHelp(t *testing.T) {
 	for args, want := range map[string]string{
 		"-h":         "-markdown",

@@ -220,6 +220,8 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
+func TestVersion(t *testing.T) { program.Version(t, "reweight") }
+
 func TestHelp(t *testing.T) {
 	for args, want := range map[string]string{
 		"-h":               "-aggregation",

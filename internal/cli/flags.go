@@ -5,20 +5,25 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Flags are the flags of a command. Methods that declare a flag return a
 // function that reads its value once Parse has returned.
 type Flags struct{ *flag.FlagSet }
 
-// NewFlags returns an empty set of flags.
+// NewFlags returns an empty set of flags. That of a program, which has no command, has -version.
 func NewFlags(command string) Flags {
-	return Flags{flag.NewFlagSet(command, flag.ContinueOnError)}
+	f := Flags{flag.NewFlagSet(command, flag.ContinueOnError)}
+	if !strings.Contains(command, " ") {
+		f.Bool("version", false, "print the version, and do nothing else")
+	}
+	return f
 }
 
 // Parse parses flags that may stand before, between and after operands, which
-// it returns. For -h it prints the usage and the flags, and returns
-// flag.ErrHelp.
+// it returns. For -h it prints the usage and the flags, for -version the version, and
+// returns flag.ErrHelp.
 func (f Flags) Parse(usage string, args []string, out io.Writer) (operands []string, err error) {
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
@@ -31,6 +36,10 @@ func (f Flags) Parse(usage string, args []string, out io.Writer) (operands []str
 				return nil, err
 			}
 			return nil, fmt.Errorf("%w (%s -h explains the flags)", err, f.Name())
+		}
+		if v := f.Lookup("version"); v != nil && v.Value.String() == "true" {
+			fmt.Fprintln(out, versionLine(f.Name(), buildInfo()))
+			return nil, flag.ErrHelp
 		}
 		rest := f.Args()
 		if len(rest) == 0 {

@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -68,7 +67,7 @@ type gate struct {
 // what the report does: a *cli.FailedCheck for a regression, a *cli.Inconclusive,
 // or that something went wrong.
 func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
-	g := gate{Options: opt, begin: time.Now(), report: report{command: "benchgate", Version: version(), Flags: opt.Flags, Machine: thisMachine(), Limits: limits{opt.Slower, surely(opt.Slower), opt.Alpha}}}
+	g := gate{Options: opt, begin: time.Now(), report: report{command: "benchgate", Version: cli.Version(), Flags: opt.Flags, Machine: thisMachine(), Limits: limits{opt.Slower, surely(opt.Slower), opt.Alpha}}}
 	g.report.Date = g.begin.UTC().Format(time.RFC3339)
 	ctx, stop := cli.UntilHangup(ctx)
 	defer stop()
@@ -171,15 +170,6 @@ type Machine struct {
 
 func thisMachine() Machine {
 	return Machine{cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown CPU"), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, ""}
-}
-
-// version is the one of the gate.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	return info.Main.Version
 }
 
 // Limits are those that benchmarks were judged by.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -45,6 +46,21 @@ func (run Run) Help(t *testing.T, args, want string) (help string) {
 		t.Errorf("%s: does not tell of %q:\n%s", args, want, help)
 	}
 	return help
+}
+
+// Version wants the program to print one line for -version that begins with its name.
+func (run Run) Version(t *testing.T, name string) {
+	t.Helper()
+	for _, flag := range []string{"-version", "--version"} {
+		var stdout, stderr bytes.Buffer
+		if status := run([]string{flag}, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+			t.Errorf("%s: status %d, errors %q", flag, status, stderr.String())
+		}
+		line := stdout.String()
+		if !isLine(line) || !strings.HasPrefix(line, name+" ") || !strings.Contains(line, ", "+runtime.Version()) {
+			t.Errorf("%s: %q", flag, line)
+		}
+	}
 }
 
 // CannotWrite wants the program to say in one line that its output cannot be written, be there
