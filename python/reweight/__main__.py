@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sys
 import time
 from importlib import metadata
@@ -17,11 +18,28 @@ from ._generated import VERSION
 from ._parity import TOLERANCE, check
 
 
+USAGE = """Usage:
+  python -m reweight              is the library right on this machine, and what does it use
+  python -m reweight --version    the version
+  reweight -h                     the program for rollouts in files, which came with this package
+
+It compares the kernels of each instruction set with one another and with float64, in about a second.
+REWEIGHT_ISA=portable, avx2, avx512 or neon narrows the choice of the instruction set.
+Exit status: 0 right, 1 wrong, 2 bad use or a library that does not run here."""
+
+
 def main() -> int:
-    """Prints the verdict of the check, then the machine. Returns the exit status: 1 if the
-    check failed, 2 for bad use."""
-    if sys.argv[1:]:
-        print("python -m reweight takes no arguments", file=sys.stderr)
+    """Prints the verdict of the check, then the machine, or what an argument asks for. Returns
+    the exit status: 1 if the check failed, 2 for bad use."""
+    arguments = sys.argv[1:]
+    if arguments in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
+    if arguments == ["--version"]:
+        print(f"reweight {VERSION}")
+        return 0
+    if arguments:
+        print(f"python -m reweight takes --help or --version alone, not {shlex.join(arguments)!r}", file=sys.stderr)
         return 2
     begin = time.perf_counter()
     try:

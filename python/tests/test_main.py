@@ -34,9 +34,18 @@ class Main(TestCase):
         self.assertIn("no PyTorch" if torch is None else "PyTorch ", rest["Python"])
 
     def test_arguments(self):
-        done = run_python("import sys; sys.argv.append('--fast'); " + MAIN)
-        self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertEqual(done.stderr, "python -m reweight takes no arguments\n")
+        def run(*arguments):
+            done = run_python(f"import sys; sys.argv += {arguments}; " + MAIN)
+            return done.returncode, done.stdout, done.stderr
+
+        self.assertEqual(run("--version"), (0, f"reweight {reweight.__version__}\n", ""))
+        for flag in ("-h", "--help"):
+            status, text, errors = run(flag)
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn("python -m reweight --version", text)
+        for arguments, shown in ((["--fast"], "--fast"), (["--version", "\x1b[1m"], "--version '\x1b[1m'")):
+            problem = f"python -m reweight takes --help or --version alone, not {shown!r}\n"
+            self.assertEqual(run(*arguments), (2, "", problem))
 
     def test_torch_is_not_imported(self):
         done = run_python("import sys, reweight, reweight._parity; print('torch' in sys.modules)")
