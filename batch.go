@@ -15,6 +15,11 @@ const (
 	RoleAction                // strictly between <answer> and </answer>
 )
 
+var roleNames = [...]string{"masked", "reasoning", "action"}
+
+// String returns the role in one word: masked, reasoning or action.
+func (r Role) String() string { return nameOf(r, roleNames[:]) }
+
 // A RoleSet is a set of roles.
 type RoleSet uint8
 
@@ -81,7 +86,7 @@ func (b *Batch) Tokens() int { return len(b.Role) }
 // Trajectories returns S, the number of trajectories.
 func (b *Batch) Trajectories() int { return max(len(b.SeqOffsets)-1, 0) }
 
-// An Array describes one array of a Batch.
+// An Array describes one array of a [Batch].
 type Array struct {
 	Field string // of the Batch, and the Arg of an *InputError about it: "SeqOffsets"
 	Name  string // in files, flags and other languages: "seq_offsets"
@@ -94,7 +99,7 @@ type Array struct {
 	Statistic Statistic
 }
 
-// A Unit is what an array of a Batch has an element for.
+// A Unit is what an array of a [Batch] has an element for.
 type Unit uint8
 
 const (
@@ -176,7 +181,7 @@ func (a *Array) Len() int {
 }
 
 // Validate checks every array that is set against the packed layout, and
-// returns an *InputError about the first that breaks it. Role and SeqOffsets
+// returns an [*InputError] about the first that breaks it. Role and SeqOffsets
 // must be set; the others may be absent.
 func (b *Batch) Validate() error {
 	T, S := b.Tokens(), b.Trajectories()

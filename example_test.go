@@ -118,3 +118,63 @@ func ExampleInputError() {
 	// reweight: Rewards has 2 elements, want 1, one per trajectory
 	// the column "reward" of my table has 2 elements, want 1, one per trajectory
 }
+
+// Rows that lie apart, such as the logits of a server's answers in bfloat16: one call for
+// each, with a slice of the results. The bits are those of one call on all rows.
+func ExampleBF16s() {
+	answers := [][]uint16{ // two rows of two logits, and one row
+		{0x3f80, 0x3f80, 0x4080, 0},
+		{0, 0x4040},
+	}
+	ids := []int32{0, 0, 1}
+	logprobs := make([]float32, len(ids))
+	var ws reweight.Workspace // one for all calls: the second allocates nothing
+	first := 0
+	for _, answer := range answers {
+		logits := reweight.Logits{Vocab: 2, BF16: reweight.BF16s(answer)} // of bytes: reweight.LogitsOf
+		end := first + logits.Rows()
+		check(ws.TokenStats(reweight.Stats{Logprob: logprobs[first:end]}, logits, ids[first:end], reweight.DefaultTokenStats))
+		first = end
+	}
+	fmt.Printf("%.4f\n", logprobs)
+	// Output: [-0.6931 -0.0181 -0.0486]
+}
+
+// Advantages of a critic's estimates: of each token, and what the critic is to predict.
+func ExampleWorkspace_GAE() {
+	const prompt, thought, acted = reweight.RoleMasked, reweight.RoleReasoning, reweight.RoleAction
+	batch := &reweight.Batch{
+		Role:       []reweight.Role{prompt, thought, acted, prompt, acted},
+		SeqOffsets: []int64{0, 3, 5}, // two trajectories
+		Values:     []float32{0, 0.5, 0.75, 0, 0.25},
+	}
+	rewards := []float32{0, 0, 1, 0, 0} // of each token: the outcome, at the last one
+	advantages, returns := make([]float32, batch.Tokens()), make([]float32, batch.Tokens())
+	var ws reweight.Workspace
+	check(ws.GAE(advantages, returns, rewards, batch, reweight.GAEOptions{Gamma: 1, Lambda: 0.5}))
+	fmt.Println(advantages)
+	fmt.Println(returns)
+	// Output:
+	// [0 0.375 0.25 0 -0.25]
+	// [0 0.875 1 0 0]
+}
+
+// Two trajectories of one prompt that begin in the same state, 7: their first responses are
+// compared with each other too, and not only the outcomes.
+func ExampleWorkspace_GiGPO() {
+	const read, acted = reweight.RoleMasked, reweight.RoleAction
+	batch := &reweight.Batch{
+		Role:        []reweight.Role{read, acted, read, acted, read, acted},
+		SeqOffsets:  []int64{0, 4, 6},
+		GroupIDs:    []int32{0, 0},
+		Rewards:     []float32{1, 0},
+		SpanIDs:     []int32{-1, 0, -1, 1, -1, 2}, // the responses
+		Anchors:     []int32{7, 8, 7},             // the state before each
+		SpanRewards: []float32{0, 1, 0},
+	}
+	advantages := make([]float32, batch.Tokens())
+	var ws reweight.Workspace
+	check(ws.GiGPO(advantages, batch, reweight.DefaultGiGPO))
+	fmt.Printf("%.3f\n", advantages)
+	// Output: [0.000 0.975 0.000 0.500 0.000 -0.975]
+}

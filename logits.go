@@ -2,6 +2,7 @@ package reweight
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/seed621a2839/reweight/internal/problem"
 )
@@ -45,6 +46,46 @@ type Logits struct {
 	F32   []float32 // [rows * Vocab]
 	BF16  []BF16    // [rows * Vocab]
 	F16   []F16     // [rows * Vocab]
+}
+
+// BF16s returns the bits of bfloat16 numbers as [BF16], in the same memory.
+func BF16s(bits []uint16) []BF16 { return sameMemory[BF16](bits) }
+
+// F16s returns the bits of half-precision numbers as [F16], in the same memory.
+func F16s(bits []uint16) []F16 { return sameMemory[F16](bits) }
+
+// LogitsOf returns rows of vocab logits each that lie in data, row after row in the byte order
+// of the machine, as a file or a server gave them. They stay in this memory, so data must begin
+// at an address that is a multiple of the size of a logit: memory that was allocated for the
+// rows does, and a part of a longer message may not and has to be copied. Other than whole
+// rows is an error too.
+func LogitsOf(data []byte, dtype DType, vocab int) (Logits, error) {
+	l, size := Logits{Vocab: vocab}, dtype.Size()
+	switch {
+	case dtype > DTypeF16:
+		return Logits{}, badInput("dtype", problem.NoFormat, dtype)
+	case vocab < 1:
+		return Logits{}, badInput("vocab", problem.CountPositive, vocab)
+	case len(data)%size != 0 || len(data)/size%vocab != 0:
+		return Logits{}, badInput("data", problem.WholeBytes, len(data), size, vocab)
+	case uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(size) != 0:
+		return Logits{}, badInput("data", problem.Unaligned, size)
+	}
+	switch dtype {
+	case DTypeF32:
+		l.F32 = sameMemory[float32](data)
+	case DTypeBF16:
+		l.BF16 = sameMemory[BF16](data)
+	case DTypeF16:
+		l.F16 = sameMemory[F16](data)
+	}
+	return l, nil
+}
+
+// sameMemory returns the memory of x as elements of another type, of which whole ones fit.
+func sameMemory[To, From any](x []From) []To {
+	to, from := unsafe.Sizeof(*new(To)), unsafe.Sizeof(*new(From))
+	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(from)/int(to))
 }
 
 // Rows returns the number of rows, 0 for the zero value.

@@ -132,7 +132,7 @@ func Schemes(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, o
 	c.Rollout.Trajectory = trajectory
 	from, to := b.SeqOffsets[trajectory], b.SeqOffsets[trajectory+1]
 	for _, role := range b.Role[from:to] {
-		c.Rollout.Roles = append(c.Rollout.Roles, roleNames[role])
+		c.Rollout.Roles = append(c.Rollout.Roles, role.String())
 	}
 	c.Rollout.Role = append(c.Rollout.Role, b.Role[from:to]...)
 	if len(b.SpanIDs) > 0 {
@@ -269,8 +269,6 @@ func (c *Comparison) Tensors() ([]rollout.Tensor, error) {
 		{Name: "grad_logprobs", Shape: shape, Data: c.last.Grad},
 	}, nil
 }
-
-var roleNames = [...]string{reweight.RoleMasked: "masked", reweight.RoleReasoning: "reasoning", reweight.RoleAction: "action"}
 
 // A credit is what a step gives to each token, 0 to masked ones.
 type credit struct {

@@ -135,7 +135,7 @@ func (p Page) Views() []View {
 }
 
 func (v View) tokenView(number int, t Token) tokenView {
-	view := tokenView{Text: printed(t.Text), Role: t.RoleName(), Space: v.spaced, Break: strings.Contains(t.Text, "\n"), Height: "0"}
+	view := tokenView{Text: printed(t.Text), Role: t.Role.String(), Space: v.spaced, Break: strings.Contains(t.Text, "\n"), Height: "0"}
 	about := []string{fmt.Sprintf("token %d: %s", number, view.Role)}
 	for _, c := range v.columns {
 		if text := c.text(t); text != "-" {
@@ -157,7 +157,7 @@ func (v View) tokenView(number int, t Token) tokenView {
 func (v View) Rows() []rowView {
 	var rows []rowView
 	for i, t := range v.r.Tokens {
-		row := rowView{Number: i, Text: printed(t.Text), Role: t.RoleName()}
+		row := rowView{Number: i, Text: printed(t.Text), Role: t.Role.String()}
 		for _, c := range v.columns {
 			row.Cells = append(row.Cells, c.text(t))
 		}

@@ -20,7 +20,7 @@ func TestPicture(t *testing.T) {
 	picture := string(must.Get(os.ReadFile("../../docs/rollout.svg")))
 	r := example()
 	for i, token := range r.Tokens {
-		about := fmt.Sprintf("token %d %s: %s, ActFocus weight %.3f", i, token.Text, token.RoleName(), token.ActFocus)
+		about := fmt.Sprintf("token %d %s: %s, ActFocus weight %.3f", i, token.Text, token.Role, token.ActFocus)
 		for _, want := range []string{"<title>" + safe(about) + "</title>", ">" + safe(token.Text) + "</text>"} {
 			if !strings.Contains(picture, want) {
 				t.Errorf("docs/rollout.svg lacks %s", want)

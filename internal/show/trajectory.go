@@ -159,7 +159,7 @@ func (p Page) Figures(r Trajectory, turn Turn) [][2]string {
 			}
 			return t.Weight()
 		})
-		if name := roleNames[role] + " weighs"; number(lo) == number(hi) {
+		if name := role.String() + " weighs"; number(lo) == number(hi) {
 			add(name, about+number(lo))
 		} else if lo < hi {
 			add(name, about+number(lo)+" to "+number(hi))
@@ -192,11 +192,6 @@ func over(tokens []Token, value func(Token) float64) (mean, lo, hi float64) {
 }
 
 func number(x float64) string { return fmt.Sprintf("%.3g", x) }
-
-var roleNames = [...]string{reweight.RoleMasked: "masked", reweight.RoleReasoning: "reasoning", reweight.RoleAction: "action"}
-
-// RoleName is the role in words.
-func (t Token) RoleName() string { return roleNames[t.Role] }
 
 // levels is how many steps the scale of the weights has.
 const levels = 10
