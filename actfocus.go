@@ -40,7 +40,7 @@ func (s Signal) Arrays() []string {
 	return names
 }
 
-// ActFocusOptions are the options of ActFocus. Alpha and Beta that are both 0 are an error:
+// ActFocusOptions are the options of [Workspace.ActFocus]. Alpha and Beta that are both 0 are an error:
 // nobody has set them. One of them may be 0, and so may Eps.
 type ActFocusOptions struct {
 	Alpha  float64 // weight of reasoning tokens, in [0, 1]

@@ -7,7 +7,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// GRPOOptions are the options of GRPO. The zero value is Dr. GRPO.
+// GRPOOptions are the options of [Workspace.GRPO]. The zero value is Dr. GRPO.
 type GRPOOptions struct {
 	Eps         float64 // added to the standard deviation, at least 0
 	DivideByStd bool    // false: Dr. GRPO, to which Eps does not matter
@@ -110,7 +110,7 @@ func (b *Batch) responses(s int) int {
 	return responses(b.Role[b.SeqOffsets[s]:b.SeqOffsets[s+1]])
 }
 
-// GAEOptions are the options of GAE. Gamma and Lambda that are both 0 are an error: nobody
+// GAEOptions are the options of [Workspace.GAE]. Gamma and Lambda that are both 0 are an error: nobody
 // has set them. One of them may be 0.
 type GAEOptions struct {
 	Gamma  float64 // discount, in [0, 1]; 0 leaves each token its own reward

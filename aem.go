@@ -7,7 +7,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// AEMOptions are the options of AEM. Lambda and Guard that are both 0 are an error: nobody
+// AEMOptions are the options of [Workspace.AEM]. Lambda and Guard that are both 0 are an error: nobody
 // has set them. One of them may be 0.
 type AEMOptions struct {
 	Lambda float64 // strength, 0 to 80; 0 makes every factor 1

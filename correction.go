@@ -24,7 +24,7 @@ func (l *CorrectionLevel) UnmarshalText(name []byte) error {
 	return parseName(l, "Level", name, correctionLevelNames[:])
 }
 
-// RolloutCorrectionOptions are the options of RolloutCorrection. A High of 0, which would make
+// RolloutCorrectionOptions are the options of [Workspace.RolloutCorrection]. A High of 0, which would make
 // all factors 0, is an error: nobody has set it.
 type RolloutCorrectionOptions struct {
 	Level     CorrectionLevel
@@ -181,7 +181,7 @@ func (r RejectionStatistic) estimate() int {
 	return int(r%3) + 1
 }
 
-// RejectOptions are the options of Reject. Bounds of 0 are an error: nobody has set them.
+// RejectOptions are the options of [Workspace.Reject]. Bounds of 0 are an error: nobody has set them.
 type RejectOptions struct {
 	Statistic RejectionStatistic
 	Low, High float64 // k1: bounds of e^statistic, 0 < Low <= High; k2 and k3: High, above 0, bounds the statistic; High +Inf: no bound

@@ -7,7 +7,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// OverlongPenaltyOptions are the options of OverlongPenalty. The zero value is an error, as
+// OverlongPenaltyOptions are the options of [Workspace.OverlongPenalty]. The zero value is an error, as
 // its Buffer is.
 type OverlongPenaltyOptions struct {
 	Maximum int     // response tokens from which the penalty is full, at least Buffer

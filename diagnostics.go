@@ -35,7 +35,7 @@ type Correlation struct{ Rho, P float64 }
 // RoleCorrelations are of all response tokens, of reasoning and of action tokens.
 type RoleCorrelations struct{ All, Reasoning, Action Correlation }
 
-// BottleneckResult holds the correlations of Bottleneck. Episodes that go better often
+// BottleneckResult holds the correlations of [Bottleneck]. Episodes that go better often
 // last longer and see other states, which can move the paper's form, the embedded one, even
 // where all groups have the same prompt. FirstTurn is of the energies of the first span of
 // each trajectory alone. GivenTurns is the partial correlation of the ranks given those of

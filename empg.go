@@ -6,7 +6,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// EMPGOptions are the options of EMPG. K, KFuture and Zeta that are all 0 are an error:
+// EMPGOptions are the options of [Workspace.EMPG]. K, KFuture and Zeta that are all 0 are an error:
 // nobody has set them. Some of them may be 0.
 type EMPGOptions struct {
 	K       float64 // k: how fast the scale of a span's advantage falls with its entropy, 0 to 80; 0: it is 1

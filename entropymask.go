@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// EntropyMaskOptions are the options of EntropyMask. The zero value is an error.
+// EntropyMaskOptions are the options of [Workspace.EntropyMask]. The zero value is an error.
 type EntropyMaskOptions struct {
 	Rho float64 // share of response tokens to keep, in (0, 1]
 }

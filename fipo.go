@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// FIPOOptions are the options of FIPO. Numbers of 0 are an error: nobody has set them.
+// FIPOOptions are the options of [Workspace.FIPO]. Numbers of 0 are an error: nobody has set them.
 type FIPOOptions struct {
 	HalfLife float64 // tokens after which a later token counts half, above 0
 	Filter   float64 // a ratio above this does not count for the tokens before it, above 0; infinite: all count

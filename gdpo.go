@@ -7,7 +7,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// GDPOOptions are the options of GDPO. The zero value divides by nothing.
+// GDPOOptions are the options of [Workspace.GDPO]. The zero value divides by nothing.
 type GDPOOptions struct {
 	Eps           float64   // added to the standard deviation, at least 0
 	DivideByStd   bool      // false: the differences themselves, to which Eps does not matter

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// GiGPOOptions are the options of GiGPO. Gamma and Omega that are both 0 are an error: nobody
+// GiGPOOptions are the options of [Workspace.GiGPO]. Gamma and Omega that are both 0 are an error: nobody
 // has set them. One of them may be 0.
 type GiGPOOptions struct {
 	Gamma       float64 // discount of span rewards, in [0, 1]; 0: a span counts its own reward alone

@@ -27,7 +27,7 @@ func (n *Normalization) UnmarshalText(name []byte) error {
 	return parseName(n, "Normalization", name, normalizationNames[:])
 }
 
-// GTPOOptions are the options of GTPO and of GRPOS. Base and Bonus that are both 0 are an
+// GTPOOptions are the options of [Workspace.GTPO] and of [Workspace.GRPOS]. Base and Bonus that are both 0 are an
 // error, and so is an EntropyHigh of 0, which would make all entropies 0: nobody has set
 // them. Base or Bonus may be 0, and so may Threshold and EntropyLow.
 type GTPOOptions struct {

@@ -30,8 +30,8 @@ func (isa ISA) String() string {
 	return fmt.Sprintf("ISA(%d)", uint8(isa))
 }
 
-// ParseISA returns the available ISA of that name. Any other name is an
-// *InputError that lists those that are available.
+// ParseISA returns the available [ISA] of that name. Any other name is an
+// [*InputError] that lists those that are available.
 func ParseISA(name string) (ISA, error) {
 	return parseISA("name", name, available)
 }
@@ -64,10 +64,10 @@ func narrow(all []ISA, name string) ([]ISA, error) {
 // AvailableISAs returns what this machine and build can run, the slowest first.
 // The environment variable REWEIGHT_ISA, read at start, cuts the list after the
 // one that it names; "auto" is no such name. If it names none of them, every call of a kernel that
-// leaves the choice to Auto is an error that lists them.
+// leaves the choice to [Auto] is an error that lists them.
 func AvailableISAs() []ISA { return slices.Clone(available) }
 
-// BestISA returns what Auto stands for, or an error if REWEIGHT_ISA names
+// BestISA returns what [Auto] stands for, or an error if REWEIGHT_ISA names
 // nothing that is available.
 func BestISA() (ISA, error) { return Auto.resolve() }
 

@@ -190,7 +190,7 @@ type SurrogateSums struct {
 // (PPO's clipped surrogate by default), its sums, and grad[t] = scale *
 // dl_t/dlogprobs[t] * weight; the aggregation and the KL of opt are not used. All tokens
 // are one trajectory to the policies that take the ratio of a sequence, and the batch to
-// those that choose tokens, and there are no spans: SequenceSpan is an error for GSPO and
+// those that choose tokens, and there are no spans: [SequenceSpan] is an error for GSPO and
 // GRPO-S. weights nil stands for ones. All
 // arrays have one element per token; grad may be any of the float inputs. A wrong
 // length or option is an error, and so is, with another policy than PPO, a value of a

@@ -51,7 +51,7 @@ func (k *KLForm) UnmarshalText(name []byte) error {
 	return parseName(k, "KL", name, klNames[:])
 }
 
-// KLRewardsOptions are the options of KLRewards. The zero value leaves the outcome alone.
+// KLRewardsOptions are the options of [Workspace.KLRewards]. The zero value leaves the outcome alone.
 type KLRewardsOptions struct {
 	KL     KLForm  // of log pi_old against log pi_ref; its derivative does not matter
 	KLCoef float64 // finite; 0 leaves the outcome alone, and reads no log-probability

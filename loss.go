@@ -36,8 +36,8 @@ func (a *Aggregation) UnmarshalText(name []byte) error {
 	return parseName(a, "Aggregation", name, aggregationNames[:])
 }
 
-// LossOptions are the options of Loss, whatever its Policy is: DefaultLoss is of PolicyPPO,
-// and each of the others has its default beside PolicyLoss. Those that Policy does not use
+// LossOptions are the options of [Workspace.Loss], whatever its Policy is: [DefaultLoss] is of [PolicyPPO],
+// and each of the others has its default beside [PolicyLoss]. Those that Policy does not use
 // do not matter. Of those that it uses, ClipLow and ClipHigh that are both 0 are an error,
 // and so are the four of VESPO: nobody has set them. One clip may be 0, and so may some of
 // the four.
@@ -81,7 +81,7 @@ type LossResult struct {
 }
 
 // Loss computes the loss of a policy with token weights and its gradient with
-// respect to each log-probability. The terms are those of Policy (see PolicyLoss), by
+// respect to each log-probability. The terms are those of Policy (see [PolicyLoss]), by
 // default the PPO clipped surrogate (verl, compute_policy_loss_vanilla):
 //
 //	d = clamp(Logprobs - OldLogprobs, -20, 20)    rho = e^d
@@ -104,7 +104,7 @@ type LossResult struct {
 // denominator. (Not so in DRO, GMPO, Clip-Cov and KL-Cov, with which weights that are not nil
 // are an error.) (A change of A's sign does more: the signs have their own bounds and
 // constants.) A factor of the weight also enters the sums of weights that divide (in
-// TokenMean and SeqMeanTokenMean), so that a token with weight 0 leaves the mean.
+// [TokenMean] and [SeqMeanTokenMean]), so that a token with weight 0 leaves the mean.
 // Corrections of importance and AEM's factors scale A; choices of tokens are weights.
 //
 // KLCoef adds the divergence from the reference: KLCoef times the KL of each response

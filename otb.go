@@ -2,7 +2,7 @@ package reweight
 
 import "cmp"
 
-// OTBOptions are the options of OTB. The zero value is OTB without the rule of the tail.
+// OTBOptions are the options of [Workspace.OTB]. The zero value is OTB without the rule of the tail.
 type OTBOptions struct {
 	Turns    bool // positions count response tokens alone, not all tokens of the trajectory
 	ZeroTail bool // no baseline where the longest trajectory of its group is alone

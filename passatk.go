@@ -7,7 +7,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// PassAtKOptions are the options of PassAtK. The zero value divides by nothing.
+// PassAtKOptions are the options of [Workspace.PassAtK]. The zero value divides by nothing.
 type PassAtKOptions struct {
 	Eps         float64 // added to the standard deviation, at least 0
 	DivideByStd bool    // false: the difference itself, to which Eps does not matter

@@ -104,7 +104,7 @@ func (s *Sequence) UnmarshalText(name []byte) error {
 	return parseName(s, "Sequence", name, sequenceNames[:])
 }
 
-// The constants of each policy loss besides DefaultLoss, which is PPO: the papers', and
+// The constants of each policy loss besides [DefaultLoss], which is PPO: the papers', and
 // for the bounds of CISPO, of which the paper has none, the cap of 5 that TRL recommends.
 var (
 	DefaultGSPO      = LossOptions{Policy: PolicyGSPO, ClipLow: 3e-4, ClipHigh: 4e-4, Aggregation: SeqMeanTokenMean}

@@ -32,7 +32,7 @@ func (ws *Workspace) RLOO(advantages []float32, b *Batch) error {
 	})
 }
 
-// ReinforcePlusPlusOptions are the options of ReinforcePlusPlus.
+// ReinforcePlusPlusOptions are the options of [Workspace.ReinforcePlusPlus].
 type ReinforcePlusPlusOptions struct {
 	Gamma float64 // discount, above 0 and at most 1
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-// RLSDOptions are the options of RLSD. The zero value is an error: nobody has set it.
+// RLSDOptions are the options of [Workspace.RLSD]. The zero value is an error: nobody has set it.
 type RLSDOptions struct {
 	Lambda       float64 // how much of the factor is the teacher's, above 0 and at most 1
 	Clip         float64 // the teacher's part is from 1 - Clip to 1 + Clip; in (0, 1]

@@ -2,7 +2,7 @@ package reweight
 
 import "cmp"
 
-// ValueLossOptions are the options of ValueLoss.
+// ValueLossOptions are the options of [Workspace.ValueLoss].
 type ValueLossOptions struct {
 	Clip        float64 // the new value counts within this of the old one; above 0
 	Aggregation Aggregation
@@ -31,7 +31,7 @@ type ValueLossResult struct {
 // v - G exceeds 6e18, the results may be infinite.
 //
 // grad, Role, NewValues, Values and Returns have one element per token; grad may be
-// any of those float arrays. SeqOffsets is read by all aggregations but TokenMean. The
+// any of those float arrays. SeqOffsets is read by all aggregations but [TokenMean]. The
 // values of masked tokens do not matter. A wrong shape or option, or a value of a
 // response token that is not finite, is an error, and nothing is written.
 func (ws *Workspace) ValueLoss(grad []float32, b *Batch, opt ValueLossOptions) (ValueLossResult, error) {
