@@ -3,6 +3,10 @@ package reweight
 // GMPO of PolicyLoss: one ratio for each trajectory, the geometric mean of those of its
 // tokens, each of which is clipped (arXiv 2507.20673).
 
+// maxGMPOLogRatio is the largest mean log-ratio that GMPO takes the exponential of. Where A < 0
+// nothing else bounds it, and e to its power would be beyond float32 from 89 on.
+const maxGMPOLogRatio = 20
+
 // geometricMean adds the loss of the tokens, which are those of a trajectory, to the sums,
 // and sets their gradient.
 func (ws *Workspace) geometricMean(x *lossTokens, scale float64, opt *LossOptions) {
@@ -22,9 +26,13 @@ func (ws *Workspace) geometricMean(x *lossTokens, scale float64, opt *LossOption
 	logRatio, _ := sumLogRatios(x.logprobs, x.old, x.role, true)
 	sums.logRatio.total[0] += logRatio
 	count := float64(n) + 1e-8
-	loss := -tree(&advantages) / count * exp64(tree(&m)/count)
+	mean := tree(&m) / count
+	loss := -tree(&advantages) / count * exp64(min(mean, maxGMPOLogRatio))
 	sums.loss.total[0] += loss
 	slope := float32(loss / count * scale)
+	if mean > maxGMPOLogRatio {
+		slope = 0
+	}
 	for i, r := range x.role {
 		g := float32(0)
 		if r != RoleMasked {

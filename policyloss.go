@@ -28,18 +28,18 @@ import (
 //	               kl = q log(q/pi) + (1-q) log((1-q + 1e-8) / (1-pi + 1e-8))
 //	PolicyDRO      l = -(A log pi - Beta raw^2 / 2)    l' = -(A - Beta raw)
 //	PolicyGMPO     of a trajectory with n response tokens: -A_q rho_q
-//	               A_q = sum A / (n + 1e-8)    rho_q = exp(sum m / (n + 1e-8))
+//	               A_q = sum A / (n + 1e-8)    rho_q = exp(min(sum m / (n + 1e-8), 20))
 //	               m = s min(s raw, s clamp(raw, -ClipLow, ClipHigh)), s the sign of A, -1, 0 or 1
 //	PolicyClipCov  as PolicyPPO without the dual clip; at chosen tokens l = 0 and l' = 0
 //	PolicyKLCov    l = -A rho, and + CovCoef |raw| at chosen tokens    l' = -A rho, and + CovCoef sign(raw)
 //
 // In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d
-// is not raw; so is GSPO's where the mean is above 10. GSPO and GRPO-S have their
-// token-level forms: l has the ratio of the sequence, and each token has a derivative of
-// its own. Where A and the weights are the same in all of a sequence, the sum is the
-// sequence's loss, and its gradient. The factors c and phi are constants to the
-// derivative, so that a clipped token still has one, and the value of a loss with log pi
-// in it means nothing by itself.
+// is not raw; so is GSPO's where the mean is above 10, and GMPO's where it is above 20.
+// GSPO and GRPO-S have their token-level forms: l has the ratio of the sequence, and each
+// token has a derivative of its own. Where A and the weights are the same in all of a
+// sequence, the sum is the sequence's loss, and its gradient. The factors c and phi are
+// constants to the derivative, so that a clipped token still has one, and the value of a
+// loss with log pi in it means nothing by itself.
 //
 // Clip-Cov and KL-Cov choose among the n response tokens of the call by the covariance
 // c = (A - mean A) (log pi - mean log pi), whose means are over these tokens, and which is a

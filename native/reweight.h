@@ -570,17 +570,17 @@ typedef enum reweight_aggregation {
  *            kl = q log(q/pi) + (1-q) log((1-q + 1e-8) / (1-pi + 1e-8))
  *   DRO      l = -(A log pi - beta raw^2 / 2)    l' = -(A - beta raw)
  *   GMPO     of a trajectory with n response tokens: -A_q rho_q
- *            A_q = sum A / (n + 1e-8)    rho_q = exp(sum m / (n + 1e-8))
+ *            A_q = sum A / (n + 1e-8)    rho_q = exp(min(sum m / (n + 1e-8), 20))
  *            m = s min(s raw, s clamp(raw, -clip_low, clip_high)), s the sign of A, -1, 0 or 1
  *   CLIP_COV as PPO without the dual clip; at chosen tokens l = 0 and l' = 0
  *   KL_COV   l = -A rho, and + cov_coef |raw| at chosen tokens
  *            l' = -A rho, and + cov_coef sign(raw)
  *
  * In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d is
- * not raw; so is GSPO's where the mean is above 10. A token counts as clipped in the first
- * three where -A clip(s) is the larger, in CISPO where c is not rho, in DPPO_TV and DPPO_KL
- * where c is 0, in GMPO where m is not raw and A is not 0, and in CLIP_COV also where it is
- * chosen; in the others none does.
+ * not raw; so is GSPO's where the mean is above 10, and GMPO's where it is above 20. A token
+ * counts as clipped in the first three where -A clip(s) is the larger, in CISPO where c is not
+ * rho, in DPPO_TV and DPPO_KL where c is 0, in GMPO where m is not raw and A is not 0, and in
+ * CLIP_COV also where it is chosen; in the others none does.
  *
  * CLIP_COV and KL_COV choose among the n response tokens of the call by the covariance
  * c = (A - mean A) (log pi - mean log pi), with means over these tokens. KL_COV chooses the

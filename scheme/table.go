@@ -454,7 +454,7 @@ var table = []*Entry{
 	policy(&reweight.DefaultGMPO, Entry{
 		Name: "gmpo", Synonyms: []string{"geo_mean"}, Title: "GMPO", Source: "2507.20673",
 		Doc:         "the geometric mean of the trajectory's ratios",
-		Formula:     "of a trajectory -Ā_q e^(m̄_q), bars over A and m being sums divided by n_q + 1e-8; m = l - l_old, at most hi where A > 0, at least -lo where A < 0, and 0 where A = 0",
+		Formula:     "of a trajectory -Ā_q e^(m̄_q), bars over A and m being sums divided by n_q + 1e-8, m̄ at most 20; m = l - l_old, at most hi where A > 0, at least -lo where A < 0, and 0 where A = 0",
 		DefaultName: "DefaultGMPO", golden: "verl_losses.json",
 	}),
 	policy(&reweight.DefaultClipCov, Entry{

@@ -20,6 +20,10 @@ static int clamped_log_ratio(const loss_tokens *x, int64_t i, const reweight_los
 	return 0;
 }
 
+/* The largest mean log-ratio that GMPO takes the exponential of. Where A < 0 nothing else bounds
+ * it, and e to its power would be beyond float32 from 89 on. */
+#define MAX_GMPO_LOG_RATIO 20
+
 void rw_geometric_mean(const loss_tokens *x, int64_t n, double scale, const reweight_loss_options *o,
                        surrogate_sums *sums) {
 	double m[LANES] = {0}, advantages[LANES] = {0}, c, log_ratio;
@@ -32,9 +36,11 @@ void rw_geometric_mean(const loss_tokens *x, int64_t n, double scale, const rewe
 	int64_t responses = rw_sum_log_ratios(x->logprobs, x->old, x->role, n, 1, &log_ratio);
 	sums->tokens += responses;
 	sums->log_ratio.total[0] += log_ratio;
-	double count = (double)responses + 1e-8, loss = -tree(advantages) / count * exp64(tree(m) / count);
+	double count = (double)responses + 1e-8, mean = tree(m) / count;
+	int cut = mean > MAX_GMPO_LOG_RATIO;
+	double loss = -tree(advantages) / count * exp64(cut ? MAX_GMPO_LOG_RATIO : mean);
 	sums->loss.total[0] += loss;
-	float slope = (float)(loss / count * scale);
+	float slope = cut ? 0 : (float)(loss / count * scale);
 	for (int64_t i = 0; i < n; i++)
 		x->grad[i] = x->role[i] != REWEIGHT_ROLE_MASKED && clamped_log_ratio(x, i, o, &c) ? slope : 0;
 }

@@ -1136,7 +1136,7 @@ ENTRIES = (
         "gmpo", ("geo_mean",), "GMPO",
         "the geometric mean of the trajectory's ratios",
         "2507.20673",
-        "of a trajectory -Ā_q e^(m̄_q), bars over A and m being sums divided by n_q + 1e-8; m = l - l_old, at most hi where A > 0, at least -lo where A < 0, and 0 where A = 0",
+        "of a trajectory -Ā_q e^(m̄_q), bars over A and m being sums divided by n_q + 1e-8, m̄ at most 20; m = l - l_old, at most hi where A > 0, at least -lo where A < 0, and 0 where A = 0",
         "loss", (), "loss",
         {"policy": "gmpo", "clip_low": 0.4, "clip_high": 0.4, "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),

@@ -390,14 +390,14 @@ def loss(
                  kl = q log(q/pi) + (1-q) log((1-q + 1e-8) / (1-pi + 1e-8))
         dro      l = -(A logprobs - beta raw^2 / 2)    l' = -(A - beta raw)
         gmpo     of a trajectory with n response tokens: -A_q rho_q
-                 A_q = sum A / (n + 1e-8)    rho_q = exp(sum m / (n + 1e-8))
+                 A_q = sum A / (n + 1e-8)    rho_q = exp(min(sum m / (n + 1e-8), 20))
                  m = s min(s raw, s clamp(raw, -clip_low, clip_high)), s the sign of A, -1, 0 or 1
         clip_cov as ppo without the dual clip; at chosen tokens l = 0 and l' = 0
         kl_cov   l = -A rho, and + cov_coef |raw| at chosen tokens
                  l' = -A rho, and + cov_coef sign(raw)
 
     In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d is
-    not raw; so is gspo's where the mean is above 10. A token counts as clipped in the first
+    not raw; so is gspo's where the mean is above 10, and gmpo's where it is above 20. A token counts as clipped in the first
     three where -A clip(s) is the larger, in cispo where c is not rho, in dppo_tv and dppo_kl
     where c is 0, in gmpo where m is not raw and A is not 0, and in clip_cov also where it is
     chosen. PPO is arXiv 1707.06347 (verl, compute_policy_loss_vanilla), GSPO 2507.18071, GRPO-S
