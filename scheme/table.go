@@ -267,7 +267,7 @@ var table = []*Entry{
 	{
 		Name: "otb", Synonyms: []string{"optimal_token_baseline"}, Title: "OTB", Source: "verl",
 		Doc:     "rewards to come, less a baseline of each position",
-		Formula: "G_t - ΣGW/(ΣW + 1e-8) over the trajectories of g with a response token at the position of t; G_t = r_t + G_next, W_t = W_before + 1 - 2 e^l_old + Σp²",
+		Formula: "G_t - ΣGW/(ΣW + 1e-8) over the trajectories of g with a response token at the position of t; G_t = r_t + G_next, W_t = W_before + 1 - 2 e^l_old + Σp²; with `ZeroTail` G_t alone where the longest of g has no other, see below",
 		Kind:    Advantage, Method: "OTB", DefaultName: "DefaultOTB", golden: "otb.json",
 		Reads: ofBaseline, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.OTBOptions { return &opt.OTB }, (*workspace).OTB,

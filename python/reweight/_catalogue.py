@@ -938,7 +938,7 @@ ENTRIES = (
         "otb", ("optimal_token_baseline",), "OTB",
         "rewards to come, less a baseline of each position",
         "verl",
-        "G_t - ΣGW/(ΣW + 1e-8) over the trajectories of g with a response token at the position of t; G_t = r_t + G_next, W_t = W_before + 1 - 2 e^l_old + Σp²",
+        "G_t - ΣGW/(ΣW + 1e-8) over the trajectories of g with a response token at the position of t; G_t = r_t + G_next, W_t = W_before + 1 - 2 e^l_old + Σp²; with `zero_tail` G_t alone where the longest of g has no other, see below",
         "advantage", (), "otb",
         {"turns": False, "zero_tail": True},
         ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards|rewards"),
