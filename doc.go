@@ -9,8 +9,7 @@
 // nats. Every instruction set ([ISA]), number of workers and split into calls
 // gives the same bits, where every NaN counts as the same. An argument that is wrong is an
 // [*InputError], returned before anything is written. Finite inputs can give infinite
-// results where float32 cannot hold them: in EMPG, GiGPO, GTPO, GRPOS, REINFORCE++, RLOO
-// and KLRewards.
+// results where float32 cannot hold them, such as the difference of rewards of 3e38 and -3e38.
 //
 // Package gpu has TokenStats, ActFocus, AEM, GRPO, GAE, Whiten, the Loss of PPO and RowGradient
 // for arrays in the memory of a GPU, with the same bits.
@@ -20,20 +19,28 @@
 // # From logits to the loss and back
 //
 //   - [Workspace.TokenStats]: energies, entropies and log-probabilities of rows of logits
-//   - [Workspace.OverlongPenalty]: added to the rewards
-//   - [Workspace.KLRewards]: rewards of tokens, with the divergence from the reference in them
-//   - [Workspace.GRPO], [Workspace.RLOO], [Workspace.GiGPO], [Workspace.ReinforcePlusPlus],
-//     [Workspace.ReinforcePlusPlusBaseline], [Workspace.GTPO], [Workspace.GRPOS],
-//     [Workspace.GAE], [Workspace.Whiten]: advantages
-//   - [Workspace.EMPG]: advantages from those
-//   - [Workspace.AEM], [Workspace.RolloutCorrection], [Workspace.OffPolicyMask]: factors of
-//     the advantages, applied by [Workspace.Multiply]
-//   - [Workspace.ActFocus], [Workspace.EntropyMask], [Workspace.GroupFilter], [Workspace.Reject]:
-//     token weights, several of which [Workspace.Multiply] combines
-//   - [Workspace.Loss]: the loss of a [PolicyLoss] and its gradient with respect to log-probabilities
-//   - [Workspace.ValueLoss]: the critic's loss and its gradient with respect to values
+//   - [Workspace.Whiten]: advantages of mean 0 and deviation 1
+//   - the schemes, below: rewards, advantages, their factors, token weights and losses
 //   - [Workspace.RowGradient]: from there to the gradient with respect to the logits
 //   - [Bottleneck], [Workspace.EntropyDrift], [WeightMass]: what a batch looks like
+//
+// # The schemes
+//
+//   - [Workspace.OverlongPenalty], [Workspace.KLRewards]: rewards of tokens, or what is added
+//     to the rewards of trajectories
+//   - [Workspace.GRPO], [Workspace.RLOO], [Workspace.ReinforcePlusPlus],
+//     [Workspace.ReinforcePlusPlusBaseline], [Workspace.OTB], [Workspace.GiGPO],
+//     [Workspace.GTPO], [Workspace.GRPOS], [Workspace.OPO], [Workspace.PassAtK],
+//     [Workspace.GDPO], [Workspace.GPG], [Workspace.GAE]: advantages
+//   - [Workspace.EMPG]: advantages from those that another one has made
+//   - [Workspace.AEM], [Workspace.RolloutCorrection], [Workspace.OffPolicyMask],
+//     [Workspace.FIPO], [Workspace.RLSD]: factors of the advantages, which
+//     [Workspace.Multiply] applies
+//   - [Workspace.ActFocus], [Workspace.GroupFilter], [Workspace.EntropyMask],
+//     [Workspace.Reject]: weights of tokens, several of which [Workspace.Multiply] combines
+//   - [Workspace.Loss]: the loss of a [PolicyLoss], and its gradient with respect to
+//     log-probabilities
+//   - [Workspace.ValueLoss]: the loss of the critic, and its gradient with respect to values
 //
 // # Single kernels, for a step of your own
 //
@@ -42,3 +49,5 @@
 //   - [Workspace.SpanMeans], [Workspace.MinMax], [Workspace.ExpScale]: the parts of AEM
 //   - [Workspace.Surrogate]: the loss's terms, sums and gradient without aggregation
 package reweight
+
+//go:generate go run ./internal/generate
