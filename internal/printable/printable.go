@@ -3,8 +3,10 @@
 package printable
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -36,4 +38,27 @@ func Line(s string) string {
 		s = s[:len(s)-len(text)] + `\x3a` + text[1:]
 	}
 	return s
+}
+
+// AppendJSON appends JSON that is valid UTF-8, with escape sequences in place of what Line
+// replaces, so that it stays the same value. encoding/json escapes control characters, but
+// not those that change the order in which text is shown.
+func AppendJSON(dst, text []byte) []byte {
+	for begin := 0; begin < len(text); {
+		r, size := utf8.DecodeRune(text[begin:])
+		switch {
+		case r == '\n' || strconv.IsPrint(r):
+			dst = append(dst, text[begin:begin+size]...)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			dst = fmt.Appendf(dst, `\u%04x\u%04x`, high, low)
+		default:
+			dst = fmt.Appendf(dst, `\u%04x`, r)
+		}
+		begin += size
+		if n := len(dst); n >= 3 && string(dst[n-3:]) == "##[" { // only in a string
+			dst = append(dst[:n-2], `\u0023[`...)
+		}
+	}
+	return dst
 }

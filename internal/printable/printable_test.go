@@ -1,6 +1,9 @@
 package printable
 
-import "testing"
+import (
+	"encoding/json"
+	"testing"
+)
 
 func TestText(t *testing.T) {
 	for text, want := range map[string]string{
@@ -44,5 +47,29 @@ func TestLine(t *testing.T) {
 		if got := Line(line); got != want {
 			t.Errorf("Line(%q) = %s, want %s", line, got, want)
 		}
+	}
+}
+
+// What is escaped in JSON stays the same value, and is one that Line leaves as it is.
+func TestAppendJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		"a b, 日本: \"x\" \\ y":                 `"a b, 日本: \"x\" \\ y"`,
+		"\x1b[2J\u202e\u2028\u2066\x7f\u009b": `"\u001b[2J\u202e\u2028\u2066\u007f\u009b"`,
+		"\U000e0001\U0001f600\ufeff":          `"\udb40\udc01😀\ufeff"`,
+		"a ##[error] ####[b":                  `"a #\u0023[error] ###\u0023[b"`,
+		"[##":                                 `"[##"`,
+	} {
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := string(AppendJSON([]byte("##"), quoted)[2:])
+		var back string
+		if err := json.Unmarshal([]byte(got), &back); err != nil || back != text || got != want || Line(got) != got {
+			t.Errorf("%q: %s, which is %q, %v: want %s", text, got, back, err, want)
+		}
+	}
+	if got := string(AppendJSON(nil, []byte("{\n  \"a\": 1\n}"))); got != "{\n  \"a\": 1\n}" {
+		t.Errorf("%s", got)
 	}
 }
