@@ -2,26 +2,30 @@ package score
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"math"
 	"slices"
 	"unique"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
 // partialVersion is that of the JSON of partials. Who changes what they hold, or what the
 // identity of a file is made of, raises it.
-const partialVersion = 3
+const partialVersion = 4
 
-// The JSON of a Partial is a line that is a head, a line for each file, and one for each
-// group. Rewards and spans are little-endian float32 values.
+// The JSON of a Partial is a line that is a head, a line for each file, one for each group,
+// and one of the SHA-256 of all these. Rewards and spans are little-endian float32 values.
 
 type headJSON struct {
 	Version    int             `json:"reweight_partial"`
@@ -56,16 +60,36 @@ type groupJSON struct {
 
 // Encode writes p as lines of JSON.
 func (p *Partial) Encode(w io.Writer) error {
-	buffered := bufio.NewWriterSize(w, 1<<16)
-	e := json.NewEncoder(buffered)
-	err := e.Encode(&headJSON{partialVersion, p.signal, p.advantages, p.actions, len(p.files), len(p.groups)})
+	e := &encoder{w: bufio.NewWriterSize(w, 1<<16), sum: sha256.New()}
+	e.line(&headJSON{partialVersion, p.signal, p.advantages, p.actions, len(p.files), len(p.groups)})
 	for _, f := range p.files {
-		err = cmp.Or(err, e.Encode(f.json()))
+		e.line(f.json())
 	}
 	for _, g := range p.groups {
-		err = cmp.Or(err, e.Encode(g.json(p)))
+		e.line(g.json(p))
 	}
-	return cmp.Or(err, buffered.Flush())
+	e.w.Write(lastLine(e.sum)) // the writer keeps its error
+	return cmp.Or(e.err, e.w.Flush())
+}
+
+// An encoder writes lines of JSON until the first error.
+type encoder struct {
+	w   *bufio.Writer
+	sum hash.Hash // of what was written
+	err error
+}
+
+func (e *encoder) line(v any) {
+	text, err := json.Marshal(v)
+	e.err = cmp.Or(e.err, err)
+	text = append(printable.AppendJSON(nil, text), '\n')
+	e.sum.Write(text)
+	e.w.Write(text)
+}
+
+// lastLine returns the line that ends the text of that sum.
+func lastLine(sum hash.Hash) []byte {
+	return fmt.Appendf(nil, `{"sha256_of_the_lines_before":"%x"}`+"\n", sum.Sum(nil))
 }
 
 func (f *File) json() fileJSON {
@@ -94,19 +118,61 @@ func bytesOf(x []float32) []byte {
 	return raw
 }
 
-// Decode reads what Encode has written. It takes nothing for granted that Apply relies on, and
-// its memory is bounded by the length of the text.
+// Decode reads what Encode has written, and nothing else: a text in which a byte was changed
+// is an error. It takes nothing for granted that Apply relies on, and its memory is bounded by
+// the length of the text.
 func Decode(r io.Reader) (*Partial, error) {
-	p, err := decode(json.NewDecoder(r))
+	p, err := decode(&decoder{r: bufio.NewReader(r), sum: sha256.New()})
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return p, err
 }
 
-func decode(d *json.Decoder) (*Partial, error) {
+// A decoder reads lines of JSON.
+type decoder struct {
+	r   *bufio.Reader
+	sum hash.Hash // of the lines that were read
+}
+
+// line reads the next line into v.
+func (d *decoder) line(v any) error {
+	text, err := d.r.ReadBytes('\n')
+	return d.parse(text, err, v)
+}
+
+// parse reads a line into v, which was read with that error.
+func (d *decoder) parse(text []byte, err error, v any) error {
+	if err == nil || len(text) != 0 { // what is no partial is to be called that
+		err = cmp.Or(json.Unmarshal(text, v), err)
+	}
+	d.sum.Write(text)
+	return err
+}
+
+// end checks that the last line, of the sum of all others, is the next.
+func (d *decoder) end() error {
+	want := lastLine(d.sum)
+	got, err := io.ReadAll(io.LimitReader(d.r, int64(len(want))+1))
+	switch {
+	case err != nil:
+		return err
+	case bytes.Equal(got, want):
+		return nil
+	case len(got) < len(want):
+		return io.ErrUnexpectedEOF
+	case !bytes.HasPrefix(got, want[:bytes.IndexByte(want, ':')]):
+		return errors.New("more lines than the first one says")
+	}
+	return errors.New("the checksum in the last line is of another text: it was changed after it was written")
+}
+
+func decode(d *decoder) (*Partial, error) {
 	var head headJSON
-	err := d.Decode(&head)
+	text, err := d.r.ReadSlice('\n') // of no more than the reader's buffer: a file of something else can be large
+	if err != bufio.ErrBufferFull {
+		err = d.parse(text, err, &head)
+	}
 	switch v := head.Version; {
 	case v != 0 && v != partialVersion:
 		return nil, fmt.Errorf("reweight_partial is %d, want %d: statistics of this version", v, partialVersion)
@@ -130,17 +196,14 @@ func decode(d *json.Decoder) (*Partial, error) {
 	if !slices.IsSortedFunc(p.files, compareFiles) || !slices.IsSortedFunc(p.groups, compareGroups) {
 		return nil, errors.New("files or groups are not in order")
 	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, cmp.Or(err, errors.New("more lines than the first one says"))
-	}
-	return p, nil
+	return p, d.end()
 }
 
-// eachOf decodes n values and calls add with each.
-func eachOf[T any](d *json.Decoder, n int, add func(T) error) error {
+// eachOf reads n lines and calls add with each.
+func eachOf[T any](d *decoder, n int, add func(T) error) error {
 	for range n {
 		var one T
-		if err := d.Decode(&one); err != nil {
+		if err := d.line(&one); err != nil {
 			return err
 		}
 		if err := add(one); err != nil {

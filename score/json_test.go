@@ -2,6 +2,7 @@ package score
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"math"
 	"math/rand/v2"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -50,13 +52,13 @@ func TestHostile(t *testing.T) {
 	texts := partials(t)
 	const infinity = "AACAfw=="
 	for _, c := range []struct{ old, new, want string }{
-		{`"reweight_partial":3`, `"reweight_partial":2,"files":[]`, "reweight_partial is 2, want 3"},
-		{`"reweight_partial":3`, `"x":1`, "reweight_partial is missing"},
+		{`"reweight_partial":4`, `"reweight_partial":2,"files":[]`, "reweight_partial is 2, want 4"},
+		{`"reweight_partial":4`, `"x":1`, "reweight_partial is missing"},
 		{`"signal":"energy"`, `"signal":"heat"`, `is "heat", want one of`},
 		{`"advantages":"rewards"`, `"advantages":"luck"`, `advantages is "luck", want "rewards" or "advantages"`},
 		{`"advantages":"rewards"`, `"advantages":7`, "cannot unmarshal"},
 		{`"files":1`, `"files":2`, "files[1]: sha256 has 0 bytes, want 32"},
-		{`"groups":1`, `"groups":2`, "unexpected EOF"},
+		{`"groups":1`, `"groups":2`, "files or groups are not in order"},
 		{`"groups":1`, `"groups":0`, "more lines than the first one says"},
 		{`"sha256":"`, `"sha256":"AAAA`, "files[0]: sha256 has 35 bytes, want 32"},
 		{`"sha256":"`, `"sha256":"!`, "illegal base64"},
@@ -94,14 +96,14 @@ func TestHostile(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "null", "0", "[]", "{}", `"x"`, `{"reweight_partial":3,"files":1}`, `{"reweight_partial":null}`, strings.Repeat("[", 1<<20),
+		"", "null", "0", "[]", "{}", `"x"`, `{"reweight_partial":4,"files":1}`, `{"reweight_partial":null}`, strings.Repeat("[", 1<<20),
 	} {
 		if err := decodeText(text); err == nil {
 			t.Errorf("%.20q is taken", text)
 		}
 	}
 	text := string(texts[3])
-	for n := range len(text) - 1 { // the last byte ends the line
+	for n := range len(text) {
 		if err := decodeText(text[:n]); err == nil {
 			t.Fatalf("%d of %d bytes are taken: %s", n, len(text), text[:n])
 		}
@@ -111,6 +113,66 @@ func TestHostile(t *testing.T) {
 	if err := decodeText(strings.Join(lines, "")); err == nil || err.Error() != "files or groups are not in order" {
 		t.Errorf("error %v", err)
 	}
+}
+
+// TestEveryByte: a partial of which a byte is another, is missing or is there twice is refused.
+func TestEveryByte(t *testing.T) {
+	changed := 0
+	for _, text := range partials(t) {
+		text = text[:min(len(text), 1024)]
+		if decodeText(string(text)) != nil { // it was longer
+			continue
+		}
+		try := func(bad []byte) {
+			changed++
+			if err := decodeText(string(bad)); err == nil {
+				t.Errorf("%s is taken for %s", bad, text)
+			} else if s := err.Error(); printable.Line(s) != s || len(s) > 600 {
+				t.Errorf("error %q is not one short line", s)
+			}
+		}
+		for i, c := range text {
+			for _, other := range []byte("0AZaz+/=,:{}[]\"\\ \n\x00\xff") {
+				if other != c {
+					try(slices.Replace(slices.Clone(text), i, i+1, other))
+				}
+				try(slices.Insert(slices.Clone(text), i, other))
+			}
+			for bit := range 8 {
+				try(slices.Replace(slices.Clone(text), i, i+1, c^1<<bit))
+			}
+			try(slices.Delete(slices.Clone(text), i, i+1))
+		}
+		try(append(slices.Clone(text), '\n'))
+	}
+	if changed < 10000 {
+		t.Errorf("only %d texts were tried", changed)
+	}
+}
+
+// TestNames: a name of a file that could change how a terminal shows the text is escaped.
+func TestNames(t *testing.T) {
+	const name = "a\u202e\x1b[2J\u2066\u009b##[error]"
+	p := mustOf(t, Default, named(name, trajectories(t)[0]))
+	text := strings.Split(string(marshal(t, p)), "\n")
+	if want := `"name":"a\u202e\u001b[2J\u2066\u009b#\u0023[error]"`; !strings.Contains(text[1], want) || printable.Line(text[1]) != text[1] {
+		t.Errorf("%q, want %s in it", text[1], want)
+	}
+	if got := reread(t, p).files[0].Name; got != name {
+		t.Errorf("the name is %q, want %q", got, name)
+	}
+}
+
+// summed returns lines with the right sum in the place of the last one.
+func summed(text []byte) []byte {
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	sum := sha256.New()
+	var all []byte
+	for _, line := range lines[:max(len(lines)-2, 0)] {
+		all = append(all, line...)
+	}
+	sum.Write(all)
+	return append(all, lastLine(sum)...)
 }
 
 func decodeText(text string) error {
@@ -150,7 +212,10 @@ func FuzzUnmarshal(f *testing.F) {
 	for _, text := range partials(f) {
 		f.Add(text)
 	}
-	f.Fuzz(func(t *testing.T, text []byte) { checkText(t, text) })
+	f.Fuzz(func(t *testing.T, text []byte) {
+		checkText(t, text)
+		checkText(t, summed(text))
+	})
 }
 
 // FuzzSpoiled reads partials of which some values, names or signs are others, or are
@@ -162,7 +227,9 @@ func FuzzSpoiled(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		checkText(t, spoiled(rng, texts[rng.IntN(len(texts))]))
+		text := spoiled(rng, texts[rng.IntN(len(texts))])
+		checkText(t, text)
+		checkText(t, summed(text))
 	})
 }
 

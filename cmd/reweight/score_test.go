@@ -123,7 +123,7 @@ func TestScorePieces(t *testing.T) {
 	refused(t, "is there twice", "score", "merge", left, partials[0])
 	refused(t, "not of this file, or it has changed", "score", "apply", "-merged", left, shards[5], "-o", in("x.safetensors"))
 	refused(t, "of the signal energy, not of surprisal", "score", "apply", "-signal", "surprisal", "-merged", merged, shards[5], "-o", in("x.safetensors"))
-	refused(t, "left: reweight_partial is 9, want 3", "score", "merge", write("left", `{"reweight_partial":9}`))
+	refused(t, "left: reweight_partial is 9, want 4", "score", "merge", write("left", `{"reweight_partial":9}`))
 	refused(t, "left: unexpected EOF", "score", "merge", write("left", ""))
 	refused(t, "merged is the input file", "score", "merge", merged, "-o", merged)
 	refused(t, "merged is the input file", "score", "apply", "-merged", merged, shards[0], "-o", merged)
