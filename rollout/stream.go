@@ -247,13 +247,15 @@ func (s *stream) decompress(input io.Reader) error {
 		if err != nil {
 			return compressed("gzip", err)
 		}
-		e.format, e.r = "gzip", r
+		r.Multistream(false)
+		e.format, e.r = "gzip", &gzipMembers{r, s.Reader}
 	case isZstandard(head):
-		r, err := zstd.NewReader(s.Reader, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		last := &lastBytes{Reader: s.Reader}
+		r, err := zstd.NewReader(last, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return compressed("Zstandard", err)
 		}
-		e.format, e.r = "Zstandard", r
+		e.format, e.r = "Zstandard", &zstdFrames{r, last}
 		s.closers = append(s.closers, func() error { r.Close(); return nil })
 	default:
 		return nil
@@ -261,6 +263,86 @@ func (s *stream) decompress(input io.Reader) error {
 	s.file, s.size = nil, 0
 	s.Reader = bufio.NewReaderSize(e, bufferSize)
 	return nil
+}
+
+// gzipMembers reads the members of gzip data, each of which is data of its own. What archivers
+// pad it with, zeros, can stand behind each.
+type gzipMembers struct {
+	*gzip.Reader
+	in *bufio.Reader
+}
+
+func (g *gzipMembers) Read(p []byte) (int, error) {
+	n, err := g.Reader.Read(p)
+	if err != io.EOF {
+		return n, err
+	}
+	if err := skipZeros(g.in); err != nil {
+		return n, err
+	}
+	if magic, _ := g.in.Peek(2); !bytes.HasPrefix([]byte{0x1f, 0x8b}, magic) {
+		return n, errBehind
+	}
+	if err := g.Reset(g.in); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return n, err
+	}
+	g.Multistream(false)
+	return n, nil
+}
+
+// zstdFrames reads frames as gzipMembers does, of which the decoder reads all but the zeros.
+type zstdFrames struct {
+	*zstd.Decoder
+	in *lastBytes
+}
+
+func (z *zstdFrames) Read(p []byte) (int, error) {
+	n, err := z.Decoder.Read(p)
+	if !errors.Is(err, zstd.ErrMagicMismatch) { // of a frame after the first
+		return n, err
+	}
+	if z.in.last != [4]byte{} {
+		return n, errBehind
+	}
+	if err := skipZeros(z.in.Reader); err != nil {
+		return n, err
+	}
+	if head, _ := z.in.Peek(4); !isZstandard(head) {
+		return n, errBehind
+	}
+	return n, z.Reset(z.in)
+}
+
+// lastBytes keeps the last bytes that were read.
+type lastBytes struct {
+	*bufio.Reader
+	last [4]byte
+}
+
+func (l *lastBytes) Read(p []byte) (int, error) {
+	n, err := l.Reader.Read(p)
+	all := append(l.last[:len(l.last):len(l.last)], p[max(0, n-len(l.last)):n]...)
+	copy(l.last[:], all[len(all)-len(l.last):])
+	return n, err
+}
+
+// errBehind is the error of a compressed file with something else at its end.
+var errBehind = errors.New("other bytes follow its end")
+
+// skipZeros skips zeros. It returns io.EOF if nothing follows.
+func skipZeros(in *bufio.Reader) error {
+	for {
+		b, err := in.ReadByte()
+		if err != nil {
+			return err
+		}
+		if b != 0 {
+			return in.UnreadByte()
+		}
+	}
 }
 
 // maxWindow bounds how far back in the data a Zstandard stream may point, and so the

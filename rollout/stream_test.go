@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -106,9 +108,43 @@ func TestCutOff(t *testing.T) {
 		if _, err := readStream(data); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s with a wrong checksum: %v", format, err)
 		}
-		if _, err := readStream(append(zstandard(t, text), "more"...)); err == nil {
-			t.Errorf("%s: other data after it is no error", format)
+	}
+}
+
+// Archivers pad compressed data with zeros. Other bytes at its end are called that.
+func TestBehindTheEnd(t *testing.T) {
+	text := []byte(strings.Repeat("some text that is compressed ", 20))
+	for format, data := range map[string][]byte{"gzip": gzipped(t, text), "Zstandard": zstandard(t, text)} {
+		least := 1
+		if format == "Zstandard" { // fewer bytes are the beginning of a frame
+			least = 4
 		}
+		for n := least; n < 1100; n = n*5/4 + 1 {
+			zeros := make([]byte, n)
+			if got, err := readStream(slices.Concat(data, zeros)); err != nil || !bytes.Equal(got, text) {
+				t.Errorf("%s, %d zeros: %d bytes, %v", format, n, len(got), err)
+			}
+			if got, err := readStream(slices.Concat(data, zeros, data, zeros)); err != nil || !bytes.Equal(got, slices.Concat(text, text)) {
+				t.Errorf("%s, %d zeros behind each of two: %d bytes, %v", format, n, len(got), err)
+			}
+			want := fmt.Sprintf("the %s data cannot be read: other bytes follow its end", format)
+			for _, other := range [][]byte{slices.Repeat([]byte("m"), n), slices.Concat(zeros, []byte("more"))} {
+				if _, err := readStream(slices.Concat(data, other)); err == nil || err.Error() != want {
+					t.Errorf("%s, %q behind it: %v, want %s", format, other[len(other)-1:], err, want)
+				}
+			}
+			want = fmt.Sprintf("the %s data is cut off", format)
+			if _, err := readStream(slices.Concat(data, zeros, data[:len(data)-1])); err == nil || err.Error() != want {
+				t.Errorf("%s, %d zeros and a part: %v, want %s", format, n, err, want)
+			}
+		}
+		failing := io.MultiReader(bytes.NewReader(data), iotest.ErrReader(io.ErrClosedPipe))
+		s := new(stream)
+		must.Do(s.decompress(failing))
+		if _, err := io.ReadAll(s); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("%s: %v, want that of the file", format, err)
+		}
+		s.close()
 	}
 }
 
