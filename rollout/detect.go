@@ -48,7 +48,7 @@ var formats = append([]format{
 }, refusedFormats...)
 
 // noRecords is the format of a JSON Lines file in which nothing was logged, and of text that
-// is no JSON: its reader says where.
+// is no JSON, or cut off: its reader says where.
 var noRecords = format{open: openLines(func(s *jsonscan.Scanner, _ int) ([]*record, error) { return nil, s.Skip() })}
 
 // headSize is the number of bytes that format.begins is given.
@@ -161,15 +161,17 @@ const (
 )
 
 // examine returns the fields of the first JSON object of the stream, or those at the
-// beginning of a large one, or nil if that is no JSON. The stream is read again from there
-// afterwards.
+// beginning of a large one, or nil if that is no JSON, or cut off. The stream is read again
+// from there afterwards.
 func (s *stream) examine() (fields, error) {
 	const before = " \t\r\n[" // the object, which can be the first element of an array
 	var read bytes.Buffer
 	var ender jsonscan.Ender
+	cut := false
 	for begun, ends := false, false; !ends && read.Len() < maxExamined; {
 		chunk, err := s.Peek(max(1, s.Buffered()))
 		if err == io.EOF {
+			cut = true
 			break
 		}
 		if err != nil {
@@ -189,7 +191,7 @@ func (s *stream) examine() (fields, error) {
 	var scanner jsonscan.Scanner
 	scanner.Reset(text)
 	err := found.add(&scanner, "", 0)
-	if e, ok := errors.AsType[*jsonscan.Error](err); ok && e.Syntax && e.Byte < len(text) {
+	if e, ok := errors.AsType[*jsonscan.Error](err); cut && bytes.HasPrefix(text, []byte{'{'}) || ok && e.Syntax && e.Byte < len(text) {
 		return nil, nil
 	}
 	return found, nil // other errors are those of the reader, which knows the format

@@ -29,8 +29,9 @@ func TestExamine(t *testing.T) {
 		`{"a": [[{"b": 1}]], "c": "d"}`:    "a a.b c",
 		`{"a": "{\"b\": 1}", "c\"": "\\"}`: `a c"`,
 		`{"a": "b", "c": ["d", "e"]}`:      "a c",
-		`{"a": NaN, "b": -Infinity`:        "a b",
-		`{"a": {"b`:                        "a",
+		`{"a": NaN, "b": -Infinity`:        "",
+		`{"a": NaN, "b": -Infinity}`:       "a b",
+		`{"a": {"b`:                        "",
 		`{"a":{"b":{"c":{"d":{"e":{"f":{"g":1}}}}}},"h":1}`: "a a.b a.b.c a.b.c.d a.b.c.d.e a.b.c.d.e.f h",
 		`}`:         "",
 		`{"a": 1}}`: "a",
@@ -105,6 +106,10 @@ func TestDetect(t *testing.T) {
 		"k.json":           {[]byte(`{"token_ids":[1],"group_id":1}`), `:1: mask, or role, is missing, which says which tokens are the response's, in JSON of the fields "group_id", "token_ids"`},
 		"l.json":           {[]byte(`{"entropy":[1],"Masks":[1],"a":{"mask":1}}`), `:1: mask, or role, is missing, which says which tokens are the response's: "Masks" is another name`},
 		"n.json":           {[]byte("\n{\"role\": [1,\n}], \"mask\": [1]}"), `:3: byte 1: found '}', want a value`},
+		"o.jsonl":          {[]byte("\n\n{\"token_ids\": [1, 2], \"rewa"), ":3: the end is in the middle of an object that begins here: the line is cut off"},
+		"p.jsonl.gz":       {gzipped(t, []byte(`{"input":"","output":"","score":1,"step":1`)), ":1: the end is in the middle of an object that begins here: the line is cut off"},
+		"q.json":           {[]byte(`[{"choices": [{"message": {"content": "a`), ":1: the end is in the middle of an object that begins here: the line is cut off"},
+		"r.json":           {[]byte(`{"token_ids": [1, }`), ":1: byte 19: found '}', want a value"},
 		"m.json":           {[]byte(`{"advantages":[1],"mask_":[1]}`), `:1: JSON of the fields "advantages", "mask_", which is no format`},
 	} {
 		path := filepath.Join(writeFiles(t, map[string][]byte{name: c.data}), name)
