@@ -39,6 +39,7 @@ func markActions(r *record, opt *Options) error {
 	switch {
 	case opt.hasIDs() && len(r.TokenIDs) != 0:
 		for begin, end := range r.spans() {
+			begin = min(max(begin, r.thought), end)
 			for b, e := range actions(r.TokenIDs[begin:end], opt.ActionOpen, opt.ActionClose) {
 				mark(begin+b, begin+e)
 			}
@@ -47,6 +48,7 @@ func markActions(r *record, opt *Options) error {
 		open, closing := []byte(opt.ActionTags[0]), []byte(opt.ActionTags[1])
 		var text []byte
 		for begin, end := range r.spans() {
+			begin = min(max(begin, r.thought), end)
 			text = text[:0]
 			for _, s := range r.texts[begin:end] {
 				text = append(text, s...)

@@ -1,10 +1,12 @@
 package rollout
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
@@ -15,6 +17,7 @@ import (
 //	the Name of an array of tokens or spans in reweight.Batch.Arrays: a list of numbers
 //	mask                              in place of role: which tokens are the response's
 //	texts                             of the tokens: a list of strings
+//	bytes                             of the texts that are not UTF-8: a list of null and lists of numbers
 //	reward, group_id, trajectory_id   a number, and ids that are texts or numbers
 //
 // role or mask must be there. A field that is null is absent.
@@ -23,8 +26,9 @@ import (
 // tokens or spans is a list under its Name in reweight.Batch.Arrays, and reward, group_id
 // and texts are those of the trajectory. group_id is Group, or the number in GroupIDs if
 // there is no Group or it was made by counting. Every number is read back as the same
-// float32, and a NaN as a NaN. A trajectory with logits is an error: they need a file of
-// safetensors.
+// float32, and a NaN as a NaN. Texts that are not UTF-8, as of a token that ends within a
+// character, have their bytes in a list beside texts. A trajectory with logits is an error:
+// they need a file of safetensors.
 func WriteJSONL(w io.Writer, t *Trajectory) error {
 	b := t.Batch
 	if n := b.Trajectories(); n != 1 {
@@ -69,10 +73,16 @@ func WriteJSONL(w io.Writer, t *Trajectory) error {
 		}
 	}
 	if group != "" {
+		if !utf8.ValidString(group) {
+			return fmt.Errorf("the group %s is not UTF-8", quote(group))
+		}
 		line = jsonscan.AppendString(appendName(line, "group_id"), group)
 	}
 	if len(t.Texts) != 0 {
 		line = appendList(line, "texts", t.Texts, jsonscan.AppendString)
+	}
+	if slices.ContainsFunc(t.Texts, func(text string) bool { return !utf8.ValidString(text) }) {
+		line = appendList(line, "bytes", t.Texts, appendBytes)
 	}
 	_, err := w.Write(append(line, '}', '\n'))
 	return err
@@ -86,6 +96,21 @@ func appendName(line []byte, name string) []byte {
 	line = append(line, '"')
 	line = append(line, name...) // no name of ours needs an escape sequence
 	return append(line, '"', ':')
+}
+
+// appendBytes appends the bytes of a text, or null if it is UTF-8.
+func appendBytes(line []byte, text string) []byte {
+	if utf8.ValidString(text) {
+		return append(line, "null"...)
+	}
+	line = append(line, '[')
+	for i := range len(text) {
+		if i > 0 {
+			line = append(line, ',')
+		}
+		line = strconv.AppendInt(line, int64(text[i]), 10)
+	}
+	return append(line, ']')
 }
 
 func appendList[E any](line []byte, name string, list []E, element func([]byte, E) []byte) []byte {
@@ -106,6 +131,7 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 	r := &record{line: line}
 	var common added
 	var offsets []int32
+	var spelt [][]byte
 	arrays := r.Arrays()
 	err := s.Object(func(name []byte) error {
 		if known, err := common.read(s, name); known {
@@ -121,6 +147,12 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 				return s.Array(func(int) error {
 					text, err := s.String()
 					r.texts = append(r.texts, text)
+					return err
+				})
+			case "bytes":
+				return s.Array(func(int) error {
+					bytes, err := readBytes(s)
+					spelt = append(spelt, bytes)
 					return err
 				})
 			case "seq_offsets":
@@ -155,6 +187,20 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 	}
 	if T := len(r.Role); offsets != nil && r.Role != nil && (offsets[0] != 0 || int(offsets[1]) != T) {
 		return nil, fmt.Errorf("seq_offsets is %d, want [0 %d], the one trajectory of a line", offsets, T)
+	}
+	if len(spelt) != 0 && len(spelt) != len(r.texts) {
+		return nil, fmt.Errorf("bytes has %d elements, want %d, one for each of texts", len(spelt), len(r.texts))
+	}
+	for t, bytes := range spelt {
+		if bytes != nil {
+			r.texts[t] = string(bytes)
+		}
+	}
+	if len(r.mask) != 0 && len(r.Role) != 0 {
+		same := func(role reweight.Role, is bool) bool { return isResponse(role) == is }
+		if !slices.EqualFunc(r.Role, r.mask, same) {
+			return nil, errors.New("role and mask say different tokens to be the response's: want one of them")
+		}
 	}
 	records := []*record{r}
 	return records, common.give(records)

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/printable"
 	"pgregory.net/rapid"
 )
 
@@ -188,7 +190,7 @@ func TestParseLine(t *testing.T) {
 		{"filtered", parseNeMoRL, `{` + nemo + `,"rewards":[],"filtered_rewards":[0.25]}`, "ids=[7 8] mask=[false true] reward=[0.25] dropped=[rewards]"},
 		{"sample mask", parseNeMoRL, `{` + nemo + `,"sample_loss_mask":[0.0],"rewards":[1]}`, "ids=[7 8] mask=[false false] reward=[1] warnings=1"},
 		{"half a sample", parseNeMoRL, `{` + nemo + `,"sample_loss_mask":[0.5]}`, "ids=[7 8] mask=[false true] warnings=1"},
-		{"added", parseNeMoRL, `{` + nemo + `,"rewards":[1],"reward":2,"group_id":"g","trajectory_id":3}`, "ids=[7 8] mask=[false true] reward=[2] group=g trajectory=3"},
+		{"added", parseNeMoRL, `{` + nemo + `,"rewards":[1],"reward":2,"group_id":"g","trajectory_id":3}`, "ids=[7 8] mask=[false true] reward=[2] group=g trajectory=3 dropped=[rewards]"},
 		{"two samples", parseNeMoRL, `{"input_lengths":[2,2]}`, "f:1: input_lengths has 2 elements, want 1, as in a batch of one sample"},
 		{"two rewards", parseNeMoRL, `{` + nemo + `,"rewards":[1,2]}`, "f:1: rewards has 2 elements, want 1, as in a batch of one sample"},
 		{"flat", parseNeMoRL, `{"input_lengths":[2],"token_ids":[7,8]}`, "f:1: token_ids[0] is 7, want an array"},
@@ -219,15 +221,15 @@ func TestParseLine(t *testing.T) {
 		{"prompt of unknown length", parseSGLang, `{"meta_info":{"input_token_logprobs":[[null,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
 			"ids=[1 2 3 4] mask=[false false true true] old=[0 -1 -0.5 -1]"},
 		{"part of a prompt", parseSGLang, `{"meta_info":{"prompt_tokens":9,"input_token_logprobs":[[-2,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
-			"ids=[3 4] mask=[true true] old=[-0.5 -1]"},
+			"ids=[3 4] mask=[true true] old=[-0.5 -1] dropped=[meta_info.input_token_logprobs]"},
 		{"part of unknown length", parseSGLang, `{"meta_info":{"input_token_logprobs":[[-2,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
-			"ids=[3 4] mask=[true true] old=[-0.5 -1]"},
+			"ids=[3 4] mask=[true true] old=[-0.5 -1] dropped=[meta_info.input_token_logprobs]"},
 		{"prompt without an id", parseSGLang, `{"meta_info":{"prompt_tokens":2,"input_token_logprobs":[null,[-1,2,null]],` + twoOfSGLang + `}}`,
-			"ids=[3 4] mask=[true true] old=[-0.5 -1]"},
+			"ids=[3 4] mask=[true true] old=[-0.5 -1] dropped=[meta_info.input_token_logprobs]"},
 		{"prompt without tokens", parseSGLang, `{"meta_info":{"prompt_tokens":9,"input_token_logprobs":[],` + twoOfSGLang + `}}`,
 			"ids=[3 4] mask=[true true] old=[-0.5 -1]"},
 		{"prompt by its ids", parseSGLang, `{"prompt_token_ids":[7,1,2],"meta_info":{"prompt_tokens":3,"input_token_logprobs":[[-1,2,null]],` + twoOfSGLang + `}}`,
-			"ids=[7 1 2 3 4] mask=[false false false true true] old=[0 0 0 -0.5 -1]"},
+			"ids=[7 1 2 3 4] mask=[false false false true true] old=[0 0 0 -0.5 -1] dropped=[meta_info.input_token_logprobs]"},
 	} {
 		r, err := parseLine(c.parse, c.line)
 		got := fmt.Sprint(err)
@@ -442,5 +444,58 @@ func TestJSONLEmptyLists(t *testing.T) {
 				t.Errorf("%s: %s is empty, want nil", name, a.Name)
 			}
 		}
+	}
+}
+
+// Texts of tokens that end within a character, and any other bytes, survive.
+func TestTextsOfAnyBytes(t *testing.T) {
+	text := rapid.Map(rapid.OneOf(rapid.SliceOfN(rapid.Byte(), 0, 6),
+		rapid.Map(rapid.String(), func(s string) []byte { return []byte(s) })), func(b []byte) string { return string(b) })
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.SliceOfN(text, 1, 8).Draw(t, "texts")
+		of := &Trajectory{Texts: texts}
+		of.Role = make([]reweight.Role, len(texts))
+		of.SeqOffsets = []int64{0, int64(len(texts))}
+		var line bytes.Buffer
+		must.Do(WriteJSONL(&line, of))
+		records, err := parseText(line.String(), parseJSONL)
+		if err != nil || !slices.Equal(records[0].texts, texts) {
+			t.Fatalf("%q becomes %s, which is read as %q, %v", texts, line.String(), records[0].texts, err)
+		}
+		broken := slices.ContainsFunc(texts, func(text string) bool { return !utf8.ValidString(text) })
+		if has := strings.Contains(line.String(), `"bytes":[`); has != broken || !utf8.Valid(line.Bytes()) || printable.Line(line.String()) != strings.TrimSuffix(line.String(), "\n")+`\n` {
+			t.Fatalf("%q becomes %q", texts, line.String())
+		}
+	})
+}
+
+func TestBytesOfTexts(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{`"texts": ["a", "b"], "bytes": null`, `["a" "b"]`},
+		{`"texts": ["a", "b"], "bytes": []`, `["a" "b"]`},
+		{`"texts": ["a", "b"], "bytes": [null, [227, 128]]`, `["a" "\xe3\x80"]`},
+		{`"bytes": [[], [97, 98]], "texts": ["a", "b"]`, `["" "ab"]`},
+		{`"texts": ["a", "b"], "bytes": [null]`, "bytes has 1 elements, want 2, one for each of texts"},
+		{`"bytes": [null, null]`, "bytes has 2 elements, want 0, one for each of texts"},
+		{`"texts": ["a", "b"], "bytes": [null, [256]]`, "bytes[1][0] is 256, want a byte: 0 to 255"},
+		{`"texts": ["a", "b"], "bytes": [null, [-1]]`, "bytes[1][0] is -1, want a byte: 0 to 255"},
+		{`"texts": ["a", "b"], "bytes": [null, "b"]`, `bytes[1] is "b", want an array`},
+		{`"texts": ["a", "b"], "mask": [0, 0]`, "role and mask say different tokens to be the response's: want one of them"},
+		{`"texts": ["a", "b"], "mask": [1]`, "role and mask say different tokens to be the response's: want one of them"},
+		{`"texts": ["a", "b"], "mask": [0, 1]`, `["a" "b"]`},
+	} {
+		records, err := parseText(`{"role": [0, 2], `+c.line+`}`, parseJSONL)
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = fmt.Sprintf("%q", records[0].texts)
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.line, got, c.want)
+		}
+	}
+	of := &Trajectory{Group: "a\xff"}
+	of.SeqOffsets = []int64{0, 0}
+	if err := WriteJSONL(io.Discard, of); err == nil || err.Error() != `the group "a\xff" is not UTF-8` {
+		t.Errorf("error %v", err)
 	}
 }

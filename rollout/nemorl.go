@@ -122,6 +122,9 @@ func (n *nemoSample) setRewards() error {
 		n.dropped = append(n.dropped, name)
 		name, n.Rewards = "filtered_rewards", n.filtered
 	}
+	if n.added.rewards != nil && n.Rewards != nil { // somebody has added another
+		n.dropped = append(n.dropped, name)
+	}
 	if len(n.Rewards) > 1 {
 		return fmt.Errorf("%s has %d elements, want 1, as in a batch of one sample", name, len(n.Rewards))
 	}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
 )
 
@@ -21,6 +23,7 @@ import (
 type openAIResponse struct {
 	added
 	id               string
+	asked            request
 	promptIDs        []int32
 	promptText       string
 	promptTokens     int64
@@ -35,15 +38,34 @@ type openAIResponse struct {
 type openAIChoice struct {
 	generation
 	added
-	toolCalls bool   // the model called tools
-	given     bool   // there are log-probabilities
-	chat      tokens // of the chat interface, and take the place of the others
+	index     int64 // among the choices, -1 if that is not said
+	toolCalls bool  // the model called tools
+	given     bool  // there are log-probabilities
+
+	// Those of the chat interface take the place of the other tokens.
+	reasoning, chat tokens
+	chatField       string // content or refusal
+}
+
+// A request is what is known of the one that a response answers.
+type request struct {
+	prompts []prompt // of the completions interface, which can answer several in one response
+	field   string   // that has them
+	n       int64    // choices for each prompt, or 0
+	echo    bool     // choices begin with the prompt
+}
+
+// A prompt is a text or ids.
+type prompt struct {
+	text string
+	ids  []int32
 }
 
 func isOpenAIBatch(f fields) bool { return f.has("custom_id", "response") }
 
 func isChat(f fields) bool {
-	return f.has("choices.message") || f.has("choices.delta") || f.has("choices.logprobs.content") || f.has("choices.logprobs.refusal")
+	return f.has("choices.message") || f.has("choices.delta") || f.has("choices.logprobs.content") || f.has("choices.logprobs.refusal") ||
+		f.has("choices.logprobs.reasoning_content")
 }
 
 func isCompletions(f fields) bool { return f.has("choices") || f.has("error.message") }
@@ -62,6 +84,15 @@ func parseOpenAI(s *jsonscan.Scanner, line int) ([]*record, error) {
 	}
 	for _, c := range r.choices {
 		r.completionTokens -= int64(len(c.names)) - r.promptTokens
+		if r.rewards != nil && c.rewards != nil {
+			r.dropped = append(r.dropped, "choices.reward")
+		}
+		if r.group != "" && c.group != "" {
+			r.dropped = append(r.dropped, "choices.group_id")
+		}
+	}
+	if err := r.setPrompts(); err != nil {
+		return nil, err
 	}
 	records := make([]*record, len(r.choices))
 	for i, c := range r.choices {
@@ -87,7 +118,7 @@ func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (e
 	case "choices":
 		return ifGiven(s, func() error {
 			return s.Array(func(i int) error {
-				c := new(openAIChoice)
+				c := &openAIChoice{index: -1}
 				c.path = fmt.Sprintf("%schoices[%d]", path, i)
 				c.place = func(i int) string { return fmt.Sprintf("%s.logprobs.token_logprobs[%d]", c.path, i) }
 				r.choices = append(r.choices, c)
@@ -104,19 +135,29 @@ func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (e
 		}
 		return err
 	case "id":
-		r.id, err = textOrNumber(s)
+		r.id, err = readID(s)
 	case "prompt_token_ids":
 		err = optionalInt32s(s, &r.promptIDs)
 	case "prompt_text":
-		r.promptText, err = textOrNumber(s)
+		r.promptText, err = readID(s)
+	case "prompt", "n", "echo":
+		return r.requestField(s, path, name)
+	case "request":
+		if s.Kind() != jsonscan.Object {
+			drop(s, &r.dropped, path, name)
+			return nil
+		}
+		path += "request."
+		err = s.Object(func(name []byte) error { return r.requestField(s, path, name) })
 	case "usage":
-		err = ifGiven(s, func() error { return s.Object(func(name []byte) error { return r.usageField(s, name) }) })
+		path += "usage."
+		err = ifGiven(s, func() error { return s.Object(func(name []byte) error { return r.usageField(s, path, name) }) })
 	case "error":
 		return serverError(s)
 	case "response", "body": // of a line of a batch's output
 		inner := path + string(name) + "."
 		if inner != "response." && inner != "response.body." {
-			drop(s, &r.dropped, path+string(name))
+			drop(s, &r.dropped, path, name)
 			return nil
 		}
 		err = ifGiven(s, func() error {
@@ -128,7 +169,38 @@ func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (e
 	return err
 }
 
-func (r *openAIResponse) usageField(s *jsonscan.Scanner, name []byte) error {
+// requestField reads a field of the request, which stands in the object of that path.
+func (r *openAIResponse) requestField(s *jsonscan.Scanner, path string, name []byte) error {
+	switch string(name) {
+	case "prompt":
+		if r.asked.prompts != nil {
+			s.Skip() // the error below comes first
+			return s.Errorf("is there beside another prompt, want one of them")
+		}
+		value := *s
+		prompts, err := promptsOf(s)
+		if r.asked = (request{prompts, path + "prompt", r.asked.n, r.asked.echo}); prompts == nil {
+			drop(&value, &r.dropped, path, name)
+		}
+		return err
+	case "body", "extra_body":
+		if s.Kind() == jsonscan.Object {
+			path += string(name) + "."
+			return s.Object(func(name []byte) error { return r.requestField(s, path, name) })
+		}
+	case "n":
+		return optional(s, &r.asked.n, (*jsonscan.Scanner).Int64)
+	case "echo":
+		return optional(s, &r.asked.echo, (*jsonscan.Scanner).Bool)
+	}
+	known, err := noteSampling(s, name, path, &r.dropped, &r.warnings)
+	if !known {
+		drop(s, &r.dropped, path, name)
+	}
+	return err
+}
+
+func (r *openAIResponse) usageField(s *jsonscan.Scanner, path string, name []byte) error {
 	var dst *int64
 	switch string(name) {
 	case "prompt_tokens":
@@ -136,6 +208,7 @@ func (r *openAIResponse) usageField(s *jsonscan.Scanner, name []byte) error {
 	case "completion_tokens":
 		dst = &r.completionTokens
 	default:
+		drop(s, &r.dropped, path, name)
 		return nil
 	}
 	return optional(s, dst, (*jsonscan.Scanner).Int64)
@@ -151,26 +224,168 @@ func (r *openAIResponse) choiceField(s *jsonscan.Scanner, c *openAIChoice, name 
 		return optionalInt32s(s, &c.ids)
 	case "prompt_token_ids":
 		return optionalInt32s(s, &c.prompt.ids)
+	case "index":
+		return optional(s, &c.index, (*jsonscan.Scanner).Int64)
 	case "finish_reason":
-		return c.readFinish(s)
+		return c.readFinish(s, "choices.finish_reason.", &r.dropped)
 	case "delta":
 		s.Skip() // the error below comes first
 		return s.Errorf("is a part of %v", errChunk)
 	case "message":
+		drop(s, &r.dropped, "choices.", name)
 		return ifGiven(s, func() error {
 			return s.Object(func(name []byte) error {
 				if string(name) != "tool_calls" || s.Kind() != jsonscan.Array {
-					return nil
+					return refuseTokens(s)
 				}
-				return s.Array(func(int) error { c.toolCalls = true; return nil })
+				return s.Array(func(int) error { c.toolCalls = true; return refuseTokens(s) })
 			})
 		})
 	}
 	known, err := c.added.read(s, name)
-	if !known && len(r.choices) == 1 { // the others have the same
-		drop(s, &r.dropped, "choices."+string(name))
+	if !known && err == nil {
+		drop(s, &r.dropped, "choices.", name)
+		err = refuseTokens(s)
 	}
 	return err
+}
+
+// refuseTokens reads a value that no array takes, and returns an error if it has a list of
+// tokens with log-probabilities: they would be lost.
+func refuseTokens(s *jsonscan.Scanner) error {
+	switch s.Kind() {
+	case jsonscan.Object:
+		return s.Object(func([]byte) error { return refuseTokens(s) })
+	case jsonscan.Array:
+		return s.Array(func(int) error {
+			if s.Kind() != jsonscan.Object {
+				return refuseTokens(s)
+			}
+			token := false
+			err := s.Object(func(name []byte) error {
+				token = token || string(name) == "logprob" && s.Kind() != jsonscan.Null
+				return refuseTokens(s)
+			})
+			if err == nil && token {
+				err = s.Errorf("is a token with a log-probability, where none is known: want all tokens in choices[].logprobs.content, in their order")
+			}
+			return err
+		})
+	}
+	return s.Skip()
+}
+
+// promptsOf returns the prompts of a request to the completions interface, which are a text,
+// ids, or a list of several of these. It returns nil for something else.
+func promptsOf(s *jsonscan.Scanner) (prompts []prompt, err error) {
+	idsOf := func(s *jsonscan.Scanner) ([]int32, bool) {
+		raw, err := s.Raw()
+		if err != nil {
+			return nil, false
+		}
+		var list jsonscan.Scanner
+		list.Reset(raw)
+		ids, err := list.Int32s()
+		return ids, err == nil && ids != nil
+	}
+	if s.Kind() == jsonscan.String {
+		text, err := s.Text()
+		return []prompt{{text: text}}, err
+	}
+	whole := *s
+	if ids, ok := idsOf(&whole); ok {
+		return []prompt{{ids: ids}}, s.Skip()
+	}
+	if s.Kind() != jsonscan.Array {
+		return nil, s.Skip()
+	}
+	known := true
+	err = s.Array(func(int) (err error) {
+		var p prompt
+		switch s.Kind() {
+		case jsonscan.String:
+			p.text, err = s.Text()
+		case jsonscan.Array:
+			ids, ok := idsOf(s)
+			p.ids, known = ids, known && ok
+		default:
+			known = false
+		}
+		prompts = append(prompts, p)
+		return err
+	})
+	if !known {
+		prompts = nil
+	}
+	return prompts, err
+}
+
+// setPrompts sets the prompts of the choices to those of the request, if these are known. A
+// request of the completions interface can have several: the choices of the first come first.
+func (r *openAIResponse) setPrompts() error {
+	prompts, n := r.asked.prompts, len(r.choices)
+	chat := slices.ContainsFunc(r.choices, (*openAIChoice).isChat)
+	if chat && prompts != nil { // its prompt is made of messages
+		r.dropped, prompts = append(r.dropped, r.asked.field), nil
+	}
+	k := len(prompts)
+	if k == 0 {
+		unknown := r.promptIDs == nil && r.promptText == "" && r.group == "" &&
+			slices.ContainsFunc(r.choices, func(c *openAIChoice) bool { return c.prompt.ids == nil && c.group == "" && !c.hasEcho() })
+		if n > 1 && !chat && unknown {
+			r.warnings = append(r.warnings, "Some responses have several choices, and nothing that says of which prompts they are: those of a response are taken for "+
+				"a group. If requests had several prompts, keep the request beside the response, ask for return_token_ids, or add a group_id to each choice.")
+		}
+		return nil
+	}
+	if n%k != 0 || k > 1 && r.asked.n > 0 && r.asked.n != int64(n/k) {
+		return fmt.Errorf("there are %d choices for a request of %d prompts and %d choices for each", n, k, max(r.asked.n, 1))
+	}
+	order, err := r.order()
+	if err != nil && k > 1 {
+		return err
+	}
+	for i, c := range r.choices {
+		p := prompts[0]
+		if k > 1 {
+			p = prompts[order[i]/(n/k)]
+		}
+		several := p.text != prompts[0].text || !slices.Equal(p.ids, prompts[0].ids)
+		switch {
+		case several && r.group != "":
+			return fmt.Errorf("group_id is %s, but the request has several prompts: want a group_id in each choice, or none", printable.Text(r.group))
+		case several && (r.promptIDs != nil || r.promptText != ""):
+			return errors.New("prompt_token_ids, or prompt_text, is of one prompt, but the request has several: want prompt_token_ids in each choice")
+		}
+		given := c.prompt.ids
+		if given == nil {
+			given = r.promptIDs
+		}
+		if given != nil && p.ids != nil && !slices.Equal(given, p.ids) {
+			return fmt.Errorf("%s: prompt_token_ids are not the ids of the request's prompt", c.path)
+		}
+		c.key = p.text
+		if c.prompt.ids == nil {
+			c.prompt.ids = p.ids
+		}
+	}
+	return nil
+}
+
+// order returns the number of each choice by its index, if that is given, else by its place.
+func (r *openAIResponse) order() ([]int, error) {
+	order, seen := make([]int, len(r.choices)), make([]bool, len(r.choices))
+	given := slices.ContainsFunc(r.choices, func(c *openAIChoice) bool { return c.index >= 0 })
+	for i, c := range r.choices {
+		if order[i] = i; !given {
+			continue
+		}
+		if c.index < 0 || c.index >= int64(len(seen)) || seen[c.index] {
+			return nil, fmt.Errorf("%s.index is %d, or missing, want each of 0 to %d once: it says of which prompt of the request the choice is", c.path, c.index, len(seen)-1)
+		}
+		order[i], seen[c.index] = int(c.index), true
+	}
+	return order, nil
 }
 
 // logprobsField reads a field of the log-probabilities of a choice.
@@ -179,14 +394,22 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 		c.given = c.given || s.Kind() != jsonscan.Null
 		return eachToken(s, element)
 	}
+	chat := func(t *tokens) func() error {
+		path := "choices.logprobs." + string(name) + "."
+		topPath := path + "top_logprobs."
+		return func() error { return t.readChat(s, path, topPath, &r.dropped) }
+	}
 	switch field := string(name); field {
 	case "content", "refusal": // of a chat
 		if len(c.chat.names) > 0 && s.Kind() == jsonscan.Array {
 			return s.Errorf("is there beside the other of content and refusal, want the tokens in one place")
 		}
-		c.place = func(i int) string { return fmt.Sprintf("%s.logprobs.%s[%d].logprob", c.path, field, i) }
-		c.topField = "choices.logprobs." + field + ".top_logprobs"
-		return array(func() error { return c.chat.readChat(s) })
+		if c.chatField == "" || s.Kind() == jsonscan.Array {
+			c.chatField = field
+		}
+		return array(chat(&c.chat))
+	case "reasoning_content": // of a chat, whose other tokens come behind it
+		return array(chat(&c.reasoning))
 	case "tokens": // of the completions interface, and those below
 		return array(func() error {
 			name, err := s.String()
@@ -214,15 +437,13 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 			return err
 		})
 	}
-	if len(r.choices) == 1 {
-		drop(s, &r.dropped, "choices.logprobs."+string(name))
-	}
-	return nil
+	drop(s, &r.dropped, "choices.logprobs.", name)
+	return refuseTokens(s)
 }
 
-// readChat reads a token of a chat.
-func (t *tokens) readChat(s *jsonscan.Scanner) error {
-	token, top, bytes := known{logprob: float32(math.NaN())}, []known(nil), []int32(nil)
+// readChat reads a token of a chat. path is that of the list, topPath that of the lists in it.
+func (t *tokens) readChat(s *jsonscan.Scanner, path, topPath string, dropped *[]string) error {
+	token, top, bytes := known{logprob: float32(math.NaN())}, []known(nil), []byte(nil)
 	err := s.Object(func(name []byte) (err error) {
 		switch string(name) {
 		case "token":
@@ -230,28 +451,24 @@ func (t *tokens) readChat(s *jsonscan.Scanner) error {
 		case "logprob":
 			token.logprob, err = s.FloatOrNull()
 		case "bytes":
-			err = optionalInt32s(s, &bytes)
+			bytes, err = readBytes(s)
 		case "top_logprobs":
 			err = ifGiven(s, func() error {
 				return s.Array(func(int) error {
-					candidate, err := chatCandidate(s)
+					candidate, err := chatCandidate(s, topPath, dropped)
 					top = append(top, candidate)
 					return err
 				})
 			})
+		default:
+			drop(s, dropped, path, name)
 		}
 		return err
 	})
 	// The bytes say more than the name where a token ends within a character.
 	text := token.name
 	if bytes != nil && tokenID(token.name) < 0 {
-		spelt := make([]byte, len(bytes))
-		for i, b := range bytes {
-			if spelt[i] = byte(b); int32(spelt[i]) != b {
-				return s.Errorf("has %d at byte %d of the token, want 0 to 255", b, i)
-			}
-		}
-		text = string(spelt)
+		text = string(bytes)
 	}
 	if err == nil && token.logprob != token.logprob {
 		return s.Errorf("has no logprob, or null or NaN, want that of the sampled token")
@@ -261,8 +478,8 @@ func (t *tokens) readChat(s *jsonscan.Scanner) error {
 	return err
 }
 
-// chatCandidate reads one of the most likely tokens of a chat.
-func chatCandidate(s *jsonscan.Scanner) (known, error) {
+// chatCandidate reads one of the most likely tokens of a chat, of which lists have that path.
+func chatCandidate(s *jsonscan.Scanner, path string, dropped *[]string) (known, error) {
 	candidate := known{logprob: missingLogprob}
 	err := s.Object(func(name []byte) (err error) {
 		switch string(name) {
@@ -270,6 +487,8 @@ func chatCandidate(s *jsonscan.Scanner) (known, error) {
 			candidate.name, err = s.String()
 		case "logprob":
 			candidate.logprob, err = s.FloatOrNull()
+		default:
+			drop(s, dropped, path, name)
 		}
 		return err
 	})
@@ -307,9 +526,10 @@ func (r *openAIResponse) record(c *openAIChoice) (*record, error) {
 	}
 	prompt := 0
 	switch n := len(c.names); {
-	case len(c.chat.names) != 0:
-		c.chat.ids = c.ids
-		c.tokens = c.chat
+	case c.isChat() && n+len(c.logprobs) != 0:
+		return nil, fmt.Errorf("%s.logprobs has tokens, and %s too, want all tokens in one place", c.path, cmp.Or(c.chatField, "reasoning_content"))
+	case c.isChat():
+		c.joinChat()
 	case len(c.logprobs) != n:
 		return nil, fmt.Errorf("%s.logprobs has %d tokens, but %d token_logprobs", c.path, n, len(c.logprobs))
 	case len(c.top) != 0 && len(c.top) != n:
@@ -324,12 +544,36 @@ func (r *openAIResponse) record(c *openAIChoice) (*record, error) {
 	if err := c.setTokens(prompt); err != nil {
 		return nil, err
 	}
-	if c.prompt.len() == 0 {
-		if c.key = r.promptText; c.key == "" && len(r.choices) > 1 {
-			c.key = "response " + r.id
-		}
+	if c.key = cmp.Or(c.key, r.promptText); c.key == "" && len(r.choices) > 1 {
+		c.key = "response " + r.id
 	}
 	return c.generation.record()
+}
+
+// hasEcho reports whether the tokens begin with a prompt, whose first has no log-probability.
+func (c *openAIChoice) hasEcho() bool { return len(c.logprobs) != 0 && c.logprobs[0] != c.logprobs[0] }
+
+func (c *openAIChoice) isChat() bool { return len(c.reasoning.names)+len(c.chat.names) != 0 }
+
+// joinChat makes the tokens of the choice of those of a chat.
+func (c *openAIChoice) joinChat() {
+	c.thought = len(c.reasoning.names)
+	c.names = slices.Concat(c.reasoning.names, c.chat.names)
+	c.texts = slices.Concat(c.reasoning.texts, c.chat.texts)
+	c.logprobs = slices.Concat(c.reasoning.logprobs, c.chat.logprobs)
+	c.top = slices.Concat(c.reasoning.top, c.chat.top)
+	field := c.chatField
+	if len(c.chat.names) == 0 {
+		field = "reasoning_content"
+	}
+	c.topField = "choices.logprobs." + field + ".top_logprobs"
+	c.place = func(i int) string {
+		field := "reasoning_content"
+		if i >= c.thought {
+			i, field = i-c.thought, c.chatField
+		}
+		return fmt.Sprintf("%s.logprobs.%s[%d].logprob", c.path, field, i)
+	}
 }
 
 // echoed returns how many tokens a choice repeats of its prompt.
@@ -338,7 +582,10 @@ func (r *openAIResponse) echoed(c *openAIChoice) (int, error) {
 	switch {
 	case n == 0:
 		return 0, nil
-	case c.logprobs[0] == c.logprobs[0] && (c.ids == nil || c.prompt.ids == nil || n != len(c.prompt.ids)+len(c.ids)):
+	case r.asked.echo && !c.hasEcho() && c.ids == nil:
+		return 0, fmt.Errorf("%s.logprobs: the request has echo, but the first token has a log-probability, which that of a prompt has not: "+
+			"ask for return_token_ids, or without echo", c.path)
+	case !c.hasEcho() && (c.ids == nil || c.prompt.ids == nil || n != len(c.prompt.ids)+len(c.ids)):
 		return 0, nil // nothing comes before the first token of a prompt: it has no log-probability
 	case c.ids != nil:
 		return max(n-len(c.ids), 0), nil
@@ -398,7 +645,7 @@ func (c *openAIChoice) setTokens(prompt int) error {
 func (r *openAIResponse) digest() string {
 	h := sha256.New()
 	for _, c := range r.choices {
-		for _, t := range []*tokens{&c.chat, &c.tokens} {
+		for _, t := range []*tokens{&c.reasoning, &c.chat, &c.tokens} {
 			for i, name := range t.names[:min(len(t.names), len(t.logprobs))] {
 				h.Write(binary.LittleEndian.AppendUint32([]byte(name), math.Float32bits(t.logprobs[i])))
 			}

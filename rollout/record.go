@@ -12,6 +12,7 @@ type record struct {
 
 	mask     []bool   // response tokens, if Role is not set
 	texts    []string // of the tokens, or nil
+	thought  int      // the tokens before this one are none of an action
 	top      [][]candidate
 	topField string // the field that has top, in the source
 

@@ -62,7 +62,8 @@ type generation struct {
 	ambiguous bool   // top cannot have two tokens of the same name
 	topField  string // the field of top
 
-	finish string // the reason why it ended, as far as the source says
+	finish  string // the reason why it ended, as far as the source says
+	thought int    // the first tokens, of which the server says that they are reasoning
 }
 
 // record makes a record of the generation.
@@ -79,7 +80,7 @@ func (g *generation) record() (*record, error) {
 			return nil, fmt.Errorf("%s %w", g.place(i), err)
 		}
 	}
-	r := &record{mask: append(make([]bool, P), slices.Repeat([]bool{true}, n)...), prompt: g.key}
+	r := &record{mask: append(make([]bool, P), slices.Repeat([]bool{true}, n)...), prompt: g.key, thought: P + g.thought}
 	r.OldLogprobs = append(make([]float32, P), g.logprobs...)
 	copy(r.OldLogprobs, g.prompt.logprobs)
 	switch {
@@ -190,6 +191,10 @@ type added struct {
 func (a *added) read(s *jsonscan.Scanner, name []byte) (known bool, err error) {
 	switch string(name) {
 	case "reward", "rewards":
+		if a.rewards != nil && s.Kind() != jsonscan.Null {
+			s.Skip() // the error below comes first
+			return true, s.Errorf("is there beside the other of reward and rewards, want one of them")
+		}
 		switch s.Kind() {
 		case jsonscan.Null:
 		case jsonscan.Array:
@@ -200,9 +205,9 @@ func (a *added) read(s *jsonscan.Scanner, name []byte) (known bool, err error) {
 			a.rewards = []float32{reward}
 		}
 	case "group_id":
-		a.group, err = textOrNumber(s)
+		a.group, err = readID(s)
 	case "trajectory_id":
-		a.trajectory, err = textOrNumber(s)
+		a.trajectory, err = readID(s)
 	default:
 		return false, nil
 	}
@@ -214,10 +219,10 @@ func (a *added) read(s *jsonscan.Scanner, name []byte) (known bool, err error) {
 func (a *added) readOther(s *jsonscan.Scanner, name []byte, path string, dropped, warnings *[]string) error {
 	known, err := a.read(s, name)
 	if !known && err == nil {
-		known, err = noteSampling(s, name, warnings)
+		known, err = noteSampling(s, name, path, dropped, warnings)
 	}
 	if !known {
-		drop(s, dropped, path+string(name))
+		drop(s, dropped, path, name)
 	}
 	return err
 }
@@ -244,7 +249,7 @@ func (a *added) give(records []*record) error {
 	return nil
 }
 
-// textOrNumber reads an id, which may be null.
+// textOrNumber reads a text, or a number as it is spelt, or null as an empty text.
 func textOrNumber(s *jsonscan.Scanner) (string, error) {
 	switch s.Kind() {
 	case jsonscan.Null:
@@ -256,11 +261,32 @@ func textOrNumber(s *jsonscan.Scanner) (string, error) {
 	return s.String()
 }
 
-// drop notes a field that no array takes, unless its value is null.
-func drop(s *jsonscan.Scanner, dropped *[]string, field string) {
-	if s.Kind() != jsonscan.Null {
-		*dropped = append(*dropped, field)
+// readID reads an id, which is compared with others: a text, or a number, whose spelling does
+// not count, or null as an empty text.
+func readID(s *jsonscan.Scanner) (string, error) {
+	switch s.Kind() {
+	case jsonscan.Null:
+		return "", s.Skip()
+	case jsonscan.String:
+		return s.Text()
+	case jsonscan.Number:
+		return s.CanonicalNumber()
 	}
+	return "", s.Wrong("a text or a number")
+}
+
+// drop notes a field that no array takes, once, unless its value is null. path is that of the
+// object.
+func drop(s *jsonscan.Scanner, dropped *[]string, path string, name []byte) {
+	if s.Kind() == jsonscan.Null || len(*dropped) == maxNotes {
+		return
+	}
+	for _, field := range *dropped { // without an allocation for a field of every token
+		if n := len(path); len(field) == n+len(name) && field[:n] == path && field[n:] == string(name) {
+			return
+		}
+	}
+	*dropped = append(*dropped, path+string(name))
 }
 
 // ifGiven calls read unless the value is null.
@@ -286,6 +312,24 @@ func optionalInt32s(s *jsonscan.Scanner, dst *[]int32) error {
 		*dst = append([]int32{}, list...)
 		return err
 	})
+}
+
+// readBytes reads the bytes of a token, nil for null.
+func readBytes(s *jsonscan.Scanner) ([]byte, error) {
+	if s.Kind() == jsonscan.Null {
+		return nil, s.Skip()
+	}
+	list, err := s.Int32s()
+	if err != nil {
+		return nil, err
+	}
+	bytes := make([]byte, len(list))
+	for i, b := range list {
+		if bytes[i] = byte(b); int32(bytes[i]) != b {
+			return nil, &jsonscan.Error{Path: fmt.Sprintf("[%d]", i), Byte: s.Offset() - 1, Problem: fmt.Sprintf("is %d, want a byte: 0 to 255", b)}
+		}
+	}
+	return bytes, nil
 }
 
 // promptLogprob returns what an array has for a token of the prompt. Nothing depends on
@@ -324,17 +368,19 @@ func serverError(s *jsonscan.Scanner) error {
 	return fmt.Errorf("the request failed: %s: remove the line", printable.Text(message))
 }
 
-// readFinish reads the reason why a generation ended: a text, or an object with a type. It is
-// null in a chunk.
-func (g *generation) readFinish(s *jsonscan.Scanner) (err error) {
+// readFinish reads the reason why a generation ended: a text, or an object of that path with
+// a type. It is null as long as the generation goes on.
+func (g *generation) readFinish(s *jsonscan.Scanner, path string, dropped *[]string) (err error) {
 	switch s.Kind() {
 	case jsonscan.Null:
 		s.Skip() // no error: it is null
-		return s.Errorf("is null, which is that of %v", errChunk)
+		return s.Errorf(`is null, so that the response has not ended: dump whole responses (stream=false), or write "stop" there if this one is whole`)
 	case jsonscan.Object:
 		return s.Object(func(name []byte) (err error) {
 			if string(name) == "type" {
 				g.finish, err = textOrNumber(s)
+			} else {
+				drop(s, dropped, path, name)
 			}
 			return err
 		})
@@ -353,8 +399,8 @@ func isEventStream(head []byte) bool {
 
 // noteSampling reads a field that says how tokens were sampled, if it is one, and warns
 // where log-probabilities may then not be those of the model at temperature 1. Lines that
-// hold the request too have such fields.
-func noteSampling(s *jsonscan.Scanner, name []byte, warnings *[]string) (is bool, err error) {
+// hold the request too have such fields. path is that of the object.
+func noteSampling(s *jsonscan.Scanner, name []byte, path string, dropped, warnings *[]string) (is bool, err error) {
 	const truncated = " in some requests: tokens were sampled from a part of the distribution, and log-probabilities may be those of the whole."
 	number := func(normal func(f float32) bool, text string) (bool, error) {
 		return true, ifGiven(s, func() error {
@@ -382,10 +428,14 @@ func noteSampling(s *jsonscan.Scanner, name []byte, warnings *[]string) (is bool
 		return number(func(t float32) bool { return t == 1 }, "The temperature is not 1 in some requests, and responses do not say whether log-probabilities are before or after it.")
 	case "request", "sampling_params":
 		if s.Kind() != jsonscan.Object {
-			return true, s.Skip()
+			return false, nil
 		}
+		path += string(name) + "."
 		return true, s.Object(func(name []byte) error {
-			_, err := noteSampling(s, name, warnings)
+			known, err := noteSampling(s, name, path, dropped, warnings)
+			if !known {
+				drop(s, dropped, path, name)
+			}
 			return err
 		})
 	}

@@ -233,9 +233,10 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// twoOfSGLang and twoOfChat are the smallest responses of two tokens.
+// twoOfSGLang, twoOfChat and twoOfText are the smallest responses of two tokens.
 const (
 	twoOfSGLang = `"output_token_logprobs": [[-0.5, 3, null], [-1, 4, null]]`
+	twoOfText   = `"logprobs": {"tokens": ["a", "b"], "token_logprobs": [-0.5, -1]}`
 	twoOfChat   = `"logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1}]}`
 )
 
@@ -248,7 +249,7 @@ func TestResponsesRefuse(t *testing.T) {
 		{parseSGLang, `{"text": "a", "meta_info": {}}`, "meta_info.output_token_logprobs is missing: ask the server for it (return_logprob=true)"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": []}}`, "the response has no tokens with log-probabilities"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": [], "finish_reason": {"type": "abort", "message": "x"}}}`, "the response was aborted before its first token: remove it"},
-		{parseSGLang, `{"meta_info": {"finish_reason": null, ` + twoOfSGLang + `}}`, "meta_info.finish_reason is null, which is that of a chunk of a streamed response: dump whole responses (stream=false)"},
+		{parseSGLang, `{"meta_info": {"finish_reason": null, ` + twoOfSGLang + `}}`, "meta_info.finish_reason is null, so that the response has not ended: dump whole responses (stream=false), or write \"stop\" there if this one is whole"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-9999.0, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is -9999, which stands for a log-probability that the server does not have: the trajectory cannot be used"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[-1, 3, null], [-Infinity, 3, null]]}}`, "meta_info.output_token_logprobs[1][0] is -Inf, which stands for a log-probability that the server does not have: the trajectory cannot be used"},
 		{parseSGLang, `{"meta_info": {"output_token_logprobs": [[0.1, 3, null]]}}`, "meta_info.output_token_logprobs[0][0] is 0.1, want a log-probability, which is at most 0"},
@@ -266,7 +267,7 @@ func TestResponsesRefuse(t *testing.T) {
 
 		{parseOpenAI, `{"object": "chat.completion.chunk", "choices": []}`, "object is chat.completion.chunk, which is a chunk of a streamed response: dump whole responses (stream=false)"},
 		{parseOpenAI, `{"choices": [{"delta": {}}]}`, "choices[0].delta is a part of a chunk of a streamed response: dump whole responses (stream=false)"},
-		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "finish_reason": null}]}`, "choices[0].finish_reason is null, which is that of a chunk of a streamed response: dump whole responses (stream=false)"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "finish_reason": null}]}`, "choices[0].finish_reason is null, so that the response has not ended: dump whole responses (stream=false), or write \"stop\" there if this one is whole"},
 		{parseOpenAI, `{"choices": []}`, "choices is missing or empty, want the choices of a response"},
 		{parseOpenAI, `{"choices": [{"message": {}, "logprobs": null}]}`, "choices[0] has no logprobs: ask the server for them (logprobs=true for a chat, logprobs=20 for completions)"},
 		{parseOpenAI, `{"choices": [{"message": {"tool_calls": [{}]}, "logprobs": null}]}`, "choices[0] has tool_calls and no logprobs, which some servers leave out then: let it generate without a tool parser"},
@@ -275,7 +276,7 @@ func TestResponsesRefuse(t *testing.T) {
 		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a"}]}}]}`, "choices[0].logprobs.content[0] has no logprob, or null or NaN, want that of the sampled token"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"refusal": [{"token": "a", "logprob": -9999}]}}]}`, "choices[0].logprobs.refusal[0].logprob is -9999, which stands for"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"refusal": [{"token": "a", "logprob": -1}], "content": []}}]}`, "choices[0].logprobs.content is there beside the other of content and refusal"},
-		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -1, "bytes": [300]}]}}]}`, "choices[0].logprobs.content[0] has 300 at byte 0 of the token, want 0 to 255"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -1, "bytes": [300]}]}}]}`, "choices[0].logprobs.content[0].bytes[0] is 300, want a byte: 0 to 255"},
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "token_ids": [1]}]}`, "choices[0] has 0 prompt_token_ids and 1 token_ids, but logprobs of 2 tokens"},
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "token_ids": [1, -2]}]}`, "choices[0] has the token id -2 at token 1, want at least 0"},
 		{parseOpenAI, `{"choices": [{"token_ids": [1], "logprobs": {"content": [{"token": "token_id:2", "logprob": -1}]}}]}`, "choices[0].token_ids[0] is 1, but logprobs has the token 2 there"},
@@ -287,6 +288,16 @@ func TestResponsesRefuse(t *testing.T) {
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `}, {` + twoOfChat + `}], "reward": 1}`, "there are 1 rewards for 2 responses, want one for each"},
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `}, {` + twoOfChat + `}], "trajectory_id": "a"}`, "trajectory_id is a, but there are 2 responses, and a turn of a trajectory has one"},
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "reward": [1, 2]}]}`, "choices[0]: there are 2 rewards for 1 responses, want one for each"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "reward": 1, "rewards": [2]}]}`, "choices[0].rewards is there beside the other of reward and rewards, want one of them"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "reasoning_logprobs": [{"token": "a", "logprob": -1}]}]}`, "choices[0].reasoning_logprobs[0] is a token with a log-probability, where none is known"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "message": {"thinking": {"logprobs": [{"token": "a", "logprob": -1}]}}}]}`, "choices[0].message.thinking.logprobs[0] is a token with"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "message": {"tool_calls": [{"logprobs": [{"token": "a", "logprob": -1}]}]}}]}`, "choices[0].message.tool_calls[0].logprobs[0] is a token with"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -1}], "tool_calls": [[{"token": "a", "logprob": -1}]]}}]}`, "choices[0].logprobs.tool_calls[0][0] is a token with"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -1}], "tokens": ["a"], "token_logprobs": [-1]}}]}`, "choices[0].logprobs has tokens, and content too, want all tokens in one place"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"reasoning_content": [{"token": "a", "logprob": -1}], "tokens": ["a"]}}]}`, "choices[0].logprobs has tokens, and reasoning_content too"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": 1}], "reasoning_content": [{"token": "b", "logprob": -1}]}}]}`, "choices[0].logprobs.content[0].logprob is 1, want"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -1}], "reasoning_content": [{"token": "b", "logprob": 1}]}}]}`, "choices[0].logprobs.reasoning_content[0].logprob is 1, want"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [-1]}}], "request": {"echo": true}}`, "choices[0].logprobs: the request has echo, but the first token has a log-probability"},
 		{parseOpenAI, `{"error": {"message": "The model does not exist.", "code": 404}}`, "the request failed: The model does not exist.: remove the line"},
 		{parseOpenAI, `{"custom_id": "a", "response": null, "error": {"code": "expired", "message": "Late."}}`, "the request failed: Late.: remove the line"},
 		{parseOpenAI, `{"custom_id": "a", "response": {"status_code": 400, "body": {"error": {"message": "Bad."}}}, "error": null}`, "the request failed: Bad.: remove the line"},
@@ -317,6 +328,13 @@ func TestResponsesWarn(t *testing.T) {
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `}], "min_p": 0.1}`, "The min_p is not 0 in some requests"},
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `}], "logprobs_mode": "processed_logprobs"}`, "The logprobs_mode of some requests is not raw_logprobs"},
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `}], "logprobs_mode": "raw_logprobs", "temperature": 1, "top_k": -1}`, ""},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `}], "request": {"body": {"top_p": 0.5}}}`, "The top_p is not 1 in some requests"},
+		{parseOpenAI, `{"choices": [{` + twoOfChat + `}, {` + twoOfChat + `}]}`, ""},
+		{parseOpenAI, `{"choices": [{` + twoOfText + `}, {` + twoOfText + `}]}`, "Some responses have several choices, and nothing that says of which prompts they are"},
+		{parseOpenAI, `{"choices": [{` + twoOfText + `}]}`, ""},
+		{parseOpenAI, `{"choices": [{` + twoOfText + `}, {` + twoOfText + `}], "group_id": 1}`, ""},
+		{parseOpenAI, `{"choices": [{` + twoOfText + `, "group_id": 1}, {` + twoOfText + `, "group_id": 2}]}`, ""},
+		{parseOpenAI, `{"choices": [{` + twoOfText + `}, {` + twoOfText + `}], "prompt": "a"}`, ""},
 	} {
 		records, err := parseText(c.text, c.parse)
 		if err != nil {
@@ -333,9 +351,9 @@ func TestResponsesWarn(t *testing.T) {
 // What no array takes is listed, once for all choices.
 func TestDroppedFieldsOfResponses(t *testing.T) {
 	for i, want := range [][]string{
-		{"meta_info.completion_tokens", "meta_info.id", "text"},
-		{"choices.index", "model", "prompt_logprobs"},
-		{"choices.index", "choices.logprobs.text_offset", "choices.text"},
+		{"meta_info.completion_tokens", "meta_info.finish_reason.matched", "meta_info.id", "meta_info.output_top_logprobs[2]", "text"},
+		{"choices.message", "model", "prompt_logprobs"},
+		{"choices.logprobs.text_offset", "choices.text"},
 		{"choices.text", "custom_id", "response.status_code"},
 	} {
 		seed := responseSeeds[i]
@@ -391,5 +409,151 @@ func TestLostCandidates(t *testing.T) {
 		if !slices.Equal(extra, c.extra) || len(top[0]) != 3 || likely(top[0]) != 3 {
 			t.Errorf("%s: candidates %+v", text, top)
 		}
+	}
+}
+
+// The tokens of reasoning_content come before the others, and none of them is an action.
+func TestReasoningContent(t *testing.T) {
+	token := func(text string, logprob float64) dict {
+		return dict{"token": text, "logprob": logprob, "top_logprobs": list{dict{"token": "x", "logprob": -2}}}
+	}
+	think := list{token("<a>", -1), token("up", -2), token("</a>", -3)}
+	say := list{token("<a>", -4), token("down", -5), token("</a>", -6)}
+	opt := Options{ActionTags: [2]string{"<a>", "</a>"}}
+	ids := Options{ActionOpen: []int32{1}, ActionClose: []int32{3}}
+	for _, c := range []struct {
+		logprobs dict
+		opt      Options
+		logprob  []float32
+		role     []reweight.Role
+	}{
+		{dict{"content": say, "reasoning_content": think}, opt, []float32{-1, -2, -3, -4, -5, -6}, []reweight.Role{1, 1, 1, 1, 2, 1}},
+		{dict{"content": say, "reasoning_content": think}, ids, []float32{-1, -2, -3, -4, -5, -6}, []reweight.Role{1, 1, 1, 1, 2, 1}},
+		{dict{"refusal": say, "content": nil, "reasoning_content": think}, opt, []float32{-1, -2, -3, -4, -5, -6}, []reweight.Role{1, 1, 1, 1, 2, 1}},
+		{dict{"content": say, "reasoning_content": nil}, opt, []float32{-4, -5, -6}, []reweight.Role{1, 2, 1}},
+		{dict{"content": say, "reasoning_content": list{}}, opt, []float32{-4, -5, -6}, []reweight.Role{1, 2, 1}},
+		{dict{"content": nil, "reasoning_content": think}, opt, []float32{-1, -2, -3}, []reweight.Role{1, 1, 1}},
+		{dict{"reasoning_content": think}, opt, []float32{-1, -2, -3}, []reweight.Role{1, 1, 1}},
+		{dict{"content": slices.Concat(think, say)}, opt, []float32{-1, -2, -3, -4, -5, -6}, []reweight.Role{1, 2, 1, 1, 2, 1}},
+	} {
+		n := len(c.logprob)
+		choice := dict{"logprobs": c.logprobs, "token_ids": []int{1, 2, 3, 1, 2, 3}[:n]}
+		one := dict{"choices": list{choice, choice}, "prompt_token_ids": list{7, 8}}
+		for _, r := range parseValue(t, one, parseOpenAI) {
+			r.takeMask()
+			deriveSpans(r)
+			must.Do(markActions(r, &c.opt))
+			if !slices.Equal(r.OldLogprobs[2:], c.logprob) || !slices.Equal(r.Role[2:], c.role) || len(r.top) != n+2 || len(r.texts) != n+2 || len(r.TokenIDs) != n+2 {
+				t.Errorf("%v: log-probabilities %v, roles %v, want %v, %v", c.logprobs, r.OldLogprobs, r.Role, c.logprob, c.role)
+			}
+		}
+	}
+}
+
+// A response of the completions interface can answer several prompts: of each there are n
+// choices, in a row by their index.
+func TestPrompts(t *testing.T) {
+	choices := func(more ...string) string {
+		var all []string
+		for _, fields := range more {
+			all = append(all, `{`+twoOfText+fields+`}`)
+		}
+		return `"choices": [` + strings.Join(all, ",") + `]`
+	}
+	four := choices("", "", "", "")
+	for _, c := range []struct {
+		text string
+		want string // a letter for each group, or an error
+	}{
+		{`{` + four + `, "request": {"prompt": ["a", "b"], "n": 2}}`, "AABB"},
+		{`{` + four + `, "request": {"prompt": ["a", "b"]}}`, "AABB"},
+		{`{` + four + `, "prompt": ["a", "b"], "n": 2, "best_of": 4}`, "AABB"},
+		{`{"request": {"body": {"prompt": ["a", "b"], "n": 2}}, ` + four + `}`, "AABB"},
+		{`{` + four + `, "request": {"prompt": [[1, 2], [3]], "n": 2}}`, "AABB"},
+		{`{` + four + `, "request": {"prompt": [[1, 2], "b"], "n": 2}}`, "AABB"},
+		{`{` + four + `, "request": {"prompt": ["a", "b", "c", "d"], "n": 1, "echo": false}}`, "ABCD"},
+		{`{` + four + `, "request": {"prompt": ["a", "b", "a", ""]}}`, "ABAC"},
+		{`{` + four + `, "request": {"prompt": ["a", "a", "a", "a"]}, "group_id": 5}`, "AAAA"},
+		{`{` + four + `, "request": {"prompt": ["a"], "n": 4}}`, "AAAA"},
+		{`{` + four + `, "request": {"prompt": "a", "n": 8}}`, "AAAA"},
+		{`{` + four + `, "request": {"prompt": [1, 2, 3, 4], "n": 4}}`, "AAAA"},
+		{`{` + four + `}`, "AAAA"},
+		{`{` + choices(`,"index":3`, `,"index":0`, `,"index":2`, `,"index":1`) + `, "request": {"prompt": ["a", "b"], "n": 2}}`, "ABAB"},
+		{`{` + choices(`,"prompt_token_ids":[1]`, `,"prompt_token_ids":[1]`, `,"prompt_token_ids":[2]`, `,"prompt_token_ids":[2]`) + `, "request": {"prompt": ["a", "b"]}}`, "AABB"},
+		{`{` + choices(`,"group_id":1`, `,"group_id":1.0`, `,"group_id":2`, `,"group_id":2`) + `, "request": {"prompt": ["a", "b"]}}`, "AABB"},
+		{`{"custom_id": "x", "response": {"body": {` + four + `}}, "request": {"prompt": ["a", "b"]}}`, "AABB"},
+		{`{` + four + `, "request": {"prompt": ["a", "b", "c"]}}`, "there are 4 choices for a request of 3 prompts and 1 choices for each"},
+		{`{` + four + `, "request": {"prompt": ["a", "b"], "n": 4}}`, "there are 4 choices for a request of 2 prompts and 4 choices for each"},
+		{`{` + four + `, "request": {"prompt": ["a", "b"]}, "group_id": 5}`, "group_id is 5, but the request has several prompts: want a group_id in each choice, or none"},
+		{`{` + four + `, "request": {"prompt": ["a", "b"]}, "prompt_token_ids": [1]}`, "prompt_token_ids, or prompt_text, is of one prompt, but the request has several"},
+		{`{` + four + `, "request": {"prompt": ["a", "b"]}, "prompt": "a"}`, "prompt is there beside another prompt"},
+		{`{` + four + `, "request": {"prompt": ["a", "b\ud800"]}}`, `request.prompt[1] is "b\ud800", want a text`},
+		{`{` + choices(`,"prompt_token_ids":[9]`, "", "", "") + `, "prompt": [[1], [2]]}`, "choices[0]: prompt_token_ids are not the ids of the request's prompt"},
+		{`{` + choices("", `,"index":0`, `,"index":2`, `,"index":1`) + `, "request": {"prompt": ["a", "b"]}}`, "choices[0].index is -1, or missing, want each of 0 to 3 once"},
+		{`{` + choices(`,"index":0`, `,"index":0`) + `, "request": {"prompt": ["a", "b"]}}`, "choices[1].index is 0, or missing, want each of 0 to 1 once"},
+		{`{"choices": [{` + twoOfChat + `}, {` + twoOfChat + `}], "request": {"prompt": ["a", "b"]}}`, "AA"},
+		{`{` + four + `, "prompt": [{"role": "user", "content": "a"}]}`, "AAAA"},
+	} {
+		records, err := parseText(c.text, parseOpenAI)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("%s:\nerror %v\nwant  %s", c.text, err, c.want)
+			}
+			continue
+		}
+		letters, groups := make(map[string]rune), ""
+		for _, r := range records {
+			r.takeMask()
+			key := cmp.Or(r.group, promptKey(r))
+			if letters[key] == 0 {
+				letters[key] = 'A' + rune(len(letters))
+			}
+			groups += string(letters[key])
+		}
+		if groups != c.want {
+			t.Errorf("%s: groups %s, want %s", c.text, groups, c.want)
+		}
+	}
+}
+
+// What is in no array is listed, at every depth of every format, unless it is null.
+func TestNothingDroppedSilently(t *testing.T) {
+	const known = `{"index": 0, "finish_reason": {"type": "stop", "x": null}, "logprobs": {"content": [{"token": "a", "logprob": -1, "x": null, "top_logprobs": [{"token": "b", "logprob": -2}]}]}}`
+	for _, c := range []struct {
+		parse     parser
+		text, old string
+		want      []string // with "x": 1 behind each old
+	}{
+		{parseOpenAI, `{"choices": [` + known + `, ` + known + `], "usage": {"prompt_tokens": 1}, "request": {"sampling_params": {"top_p": 1}, "extra_body": {"n": 1}}}`, "{", []string{
+			"choices.finish_reason.y", "choices.logprobs.content.top_logprobs.y", "choices.logprobs.content.y", "choices.logprobs.y", "choices.y",
+			"request.extra_body.y", "request.sampling_params.y", "request.y", "usage.y", "y",
+		}},
+		{parseOpenAI, `{"response": {"body": {"choices": [` + known + `], "usage": {"prompt_tokens": 1}}}}`, "{", []string{
+			"choices.finish_reason.y", "choices.logprobs.content.top_logprobs.y", "choices.logprobs.content.y", "choices.logprobs.y", "choices.y",
+			"response.body.usage.y", "response.body.y", "response.y", "y",
+		}},
+		{parseSGLang, `{"meta_info": {"finish_reason": {"type": "stop"}, ` + twoOfSGLang + `}, "sampling_params": {"top_p": 1}}`, "{", []string{
+			"meta_info.finish_reason.y", "meta_info.y", "sampling_params.y", "y",
+		}},
+		{parseJSONL, `{"role": [0, 1]}`, "{", []string{"y"}},
+		{parseNeMoRL, `{"token_ids": [[1]], "token_loss_mask": [[1]], "input_lengths": [1]}`, "{", []string{"y"}},
+		{parsePrimeRL, `{"token_ids": [1], "loss_mask": [1], "inference_logprobs": [0]}`, "{", []string{"y"}},
+	} {
+		records, err := parseText(strings.ReplaceAll(c.text, c.old, c.old+`"y": 1, `), c.parse)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		var got []string
+		for _, r := range records {
+			got = append(got, r.dropped...)
+		}
+		if slices.Sort(got); !slices.Equal(got, c.want) {
+			t.Errorf("%s: dropped %q, want %q", c.text, got, c.want)
+		}
+	}
+	records := must.Get(parseText(`{"meta_info": {"output_token_logprobs": [[-1, 3, "a", 5], [-1, 3, "a", 5]], "output_top_logprobs": [[[-1, 3, "a", 5, null]], null]}}`, parseSGLang))
+	if want := []string{"meta_info.output_token_logprobs[3]", "meta_info.output_top_logprobs[2]", "meta_info.output_top_logprobs[3]"}; !slices.Equal(records[0].dropped, want) {
+		t.Errorf("dropped %q, want %q", records[0].dropped, want)
 	}
 }

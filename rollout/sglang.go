@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
 )
@@ -63,22 +65,22 @@ func (r *sglangResponse) metaField(s *jsonscan.Scanner, name []byte) error {
 	switch string(name) {
 	case "output_token_logprobs":
 		r.given = s.Kind() != jsonscan.Null
-		return sglangTokens(s, false, r.tokens.add)
+		return r.readTokens(s, "meta_info.output_token_logprobs[", 3, r.tokens.add)
 	case "input_token_logprobs":
-		return sglangTokens(s, true, r.input.add)
+		return r.readTokens(s, inputField+"[", 3, r.input.add)
 	case "output_top_logprobs":
 		return eachToken(s, func() error {
 			var top []known
-			err := sglangTokens(s, false, func(token known, _ string) { top = append(top, token) })
+			err := r.readTokens(s, "meta_info.output_top_logprobs[", 2, func(token known, _ string) { top = append(top, token) })
 			r.top = append(r.top, top)
 			return err
 		})
 	case "prompt_tokens":
 		return optional(s, &r.promptTokens, (*jsonscan.Scanner).Int64)
 	case "finish_reason":
-		return r.readFinish(s)
+		return r.readFinish(s, "meta_info.finish_reason.", &r.dropped)
 	}
-	drop(s, &r.dropped, "meta_info."+string(name))
+	drop(s, &r.dropped, "meta_info.", name)
 	return nil
 }
 
@@ -87,13 +89,23 @@ func (t *tokens) add(token known, text string) {
 	t.ids, t.texts, t.logprobs = append(t.ids, token.id), append(t.texts, text), append(t.logprobs, token.logprob)
 }
 
-// sglangTokens reads an array of tokens, each [logprob, id, text] or [logprob, id], and
-// calls add with each. Before the first token of a prompt there is nothing: it can be null.
-func sglangTokens(s *jsonscan.Scanner, prompt bool, add func(token known, text string)) error {
+// inputField has the tokens of the prompt, which can be null: before the first there is nothing.
+const inputField = "meta_info.input_token_logprobs"
+
+// readTokens reads an array of tokens, each [logprob, id, text] or [logprob, id], and calls
+// add with each. Of these elements add takes the first taken, and those behind them have the
+// path.
+func (r *sglangResponse) readTokens(s *jsonscan.Scanner, path string, taken int, add func(token known, text string)) error {
+	prompt := strings.HasPrefix(path, inputField)
 	return eachToken(s, func() error {
 		token, text := known{id: -1, logprob: float32(math.NaN())}, ""
 		err := ifGiven(s, func() error {
 			return s.Array(func(i int) (err error) {
+				if i >= taken {
+					var number [20]byte
+					drop(s, &r.dropped, path, append(strconv.AppendInt(number[:0], int64(i), 10), ']'))
+					return nil
+				}
 				switch i {
 				case 0:
 					token.logprob, err = s.FloatOrNull()
@@ -162,5 +174,7 @@ func (r *sglangResponse) setPrompt() {
 		if r.prompt.ids == nil {
 			r.prompt.ids = r.input.ids
 		}
+	} else if n > 0 {
+		r.dropped = append(r.dropped, inputField)
 	}
 }

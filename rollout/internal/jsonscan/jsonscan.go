@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/seed621a2839/reweight/internal/printable"
@@ -113,8 +114,8 @@ func Unexpected(data []byte, i int, want string) *Error {
 
 func (s *Scanner) unexpected(want string) error { return Unexpected(s.data, s.pos, want) }
 
-// wrong returns the error of a value that is not what is wanted. It skips the value.
-func (s *Scanner) wrong(want string) error {
+// Wrong returns the error of a value that is not what is wanted. It skips the value.
+func (s *Scanner) Wrong(want string) error {
 	kind := s.Kind()
 	begin := s.pos
 	raw, err := s.Raw()
@@ -196,7 +197,7 @@ func (s *Scanner) Kind() Kind {
 // skipped.
 func (s *Scanner) Object(field func(name []byte) error) error {
 	if s.Kind() != Object {
-		return s.wrong("an object")
+		return s.Wrong("an object")
 	}
 	if err := s.enter(); err != nil {
 		return err
@@ -270,7 +271,7 @@ func (s *Scanner) seen(name []byte, first int, many map[string]struct{}) (map[st
 // not read the element, it is skipped.
 func (s *Scanner) Array(element func(i int) error) error {
 	if s.Kind() != Array {
-		return s.wrong("an array")
+		return s.Wrong("an array")
 	}
 	if err := s.enter(); err != nil {
 		return err
@@ -367,7 +368,7 @@ func unquote(raw []byte) (text string) {
 // String reads a string.
 func (s *Scanner) String() (string, error) {
 	if s.Kind() != String {
-		return "", s.wrong("a string")
+		return "", s.Wrong("a string")
 	}
 	raw, plain, err := s.text("")
 	switch {
@@ -377,6 +378,56 @@ func (s *Scanner) String() (string, error) {
 		return string(raw[1 : len(raw)-1]), nil
 	}
 	return unquote(raw), nil
+}
+
+// Text reads a string that is a text. One that is not, of invalid UTF-8 or with half of a
+// surrogate pair, is an error: String would return the same for another such string.
+func (s *Scanner) Text() (string, error) {
+	s.space()
+	begin := s.pos
+	text, err := s.String()
+	if err == nil && strings.ContainsRune(text, utf8.RuneError) && isBroken(s.data[begin:s.pos]) {
+		s.pos = begin
+		return "", s.Wrong("a text: of valid UTF-8, without a half of a surrogate pair")
+	}
+	return text, err
+}
+
+// isBroken reports whether a string that skipString has checked is no text.
+func isBroken(raw []byte) bool {
+	if !utf8.Valid(raw) {
+		return true
+	}
+	for i := 0; i < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		unit := escapedUnit(raw[i:])
+		switch {
+		case unit < 0:
+			i++
+		case !utf16.IsSurrogate(unit):
+			i += 5
+		case utf16.DecodeRune(unit, escapedUnit(raw[i+6:])) == utf8.RuneError:
+			return true
+		default:
+			i += 11
+		}
+	}
+	return false
+}
+
+// escapedUnit returns the UTF-16 code unit of the escape sequence that raw begins with, or
+// -1 if it begins with something else.
+func escapedUnit(raw []byte) rune {
+	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
+		return -1
+	}
+	unit, err := strconv.ParseUint(string(raw[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(unit)
 }
 
 // Raw reads a value of any kind and returns the part of the data that it is.

@@ -6,6 +6,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/seed621a2839/reweight/internal/printable"
 )
 
 // Float reads a number and returns the float32 nearest to it, the even one of two: what
@@ -24,7 +27,7 @@ func (s *Scanner) Float() (float32, error) {
 		f, err := strconv.ParseFloat(string(text), 32)
 		if err != nil {
 			s.pos = begin
-			return 0, s.wrong("a number that float32 can hold")
+			return 0, s.Wrong("a number that float32 can hold")
 		}
 		return float32(f), nil
 	case String:
@@ -35,7 +38,7 @@ func (s *Scanner) Float() (float32, error) {
 			}
 		}
 	}
-	return 0, s.wrong("a number")
+	return 0, s.Wrong("a number")
 }
 
 // nan is the NaN that is read: its sign and payload have no text.
@@ -82,7 +85,7 @@ func (s *Scanner) Int32s() ([]int32, error) { return readAll(s, quickInt32, (*Sc
 func (s *Scanner) integer(size int, large string) (int64, error) {
 	const want = "an integer"
 	if s.Kind() != Number {
-		return 0, s.wrong(want)
+		return 0, s.Wrong(want)
 	}
 	begin := s.pos
 	if err := s.skipNumber(); err != nil {
@@ -95,9 +98,72 @@ func (s *Scanner) integer(size int, large string) (int64, error) {
 	}
 	s.pos = begin
 	if bytes.ContainsAny([]byte(text), ".eEN") {
-		return 0, s.wrong(want)
+		return 0, s.Wrong(want)
 	}
-	return 0, s.wrong(large)
+	return 0, s.Wrong(large)
+}
+
+// CanonicalNumber reads a number, and returns the one spelling that all numbers of its value
+// have here: that of integers is their digits. The digits are compared and not a float, so
+// that integers beyond 2^53 stay apart. NaN and the infinities are errors.
+func (s *Scanner) CanonicalNumber() (string, error) {
+	begin := s.pos
+	raw, err := s.Raw()
+	if err != nil {
+		return "", err
+	}
+	text, ok := canonical(string(raw))
+	if !ok {
+		s.pos = begin
+		return "", s.Wrong("a number that is finite")
+	}
+	return text, nil
+}
+
+// canonical is CanonicalNumber of a number. It reports false for one that it does not take.
+func canonical(text string) (spelling string, ok bool) {
+	const (
+		most  = 40      // digits that are written out
+		limit = 1 << 30 // of the exponent
+	)
+	if last := text[len(text)-1]; !isDigit(last) {
+		return "", false // NaN or an infinity
+	}
+	text, negative := strings.CutPrefix(text, "-")
+	mantissa, power := text, ""
+	if i := strings.IndexAny(text, "eE"); i >= 0 {
+		mantissa, power = text[:i], text[i+1:]
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	exponent := 0
+	if power != "" {
+		var err error
+		if exponent, err = strconv.Atoi(power); err != nil || exponent < -limit || exponent > limit {
+			return "", false
+		}
+	}
+	exponent -= len(fraction)
+	digits := strings.TrimLeft(whole+fraction, "0")
+	if digits == "" {
+		return "0", true
+	}
+	exponent += len(digits)
+	digits = strings.TrimRight(digits, "0")
+	exponent -= len(digits)
+	switch point := len(digits) + exponent; {
+	case exponent >= 0 && point <= most:
+		digits += strings.Repeat("0", exponent)
+	case exponent < 0 && point > 0:
+		digits = digits[:point] + "." + digits[point:]
+	case exponent < 0 && point > -most:
+		digits = "0." + strings.Repeat("0", -point) + digits
+	default:
+		digits += "e" + strconv.Itoa(exponent)
+	}
+	if negative {
+		digits = "-" + digits
+	}
+	return digits, true
 }
 
 // Bool reads true or false, or for those the numbers 1 and 0.
@@ -114,7 +180,7 @@ func (s *Scanner) Bool() (bool, error) {
 		}
 		s.pos = begin
 	}
-	return false, s.wrong("true, false, 1 or 0")
+	return false, s.Wrong("true, false, 1 or 0")
 }
 
 // Bools reads an array of what Bool reads.
@@ -124,7 +190,7 @@ func (s *Scanner) Bools() ([]bool, error) { return readAll(s, quickBool, (*Scann
 // most frequent ones at data[i], and returns where it ends, or 0.
 func readAll[T any](s *Scanner, quick func(data []byte, i int) (T, int), one func(*Scanner) (T, error)) ([]T, error) {
 	if s.Kind() != Array {
-		return nil, s.wrong("an array")
+		return nil, s.Wrong("an array")
 	}
 	if err := s.enter(); err != nil {
 		return nil, err
@@ -187,11 +253,11 @@ func AppendFloat(dst []byte, f float32) []byte {
 	return strconv.AppendFloat(dst, float64(f), 'g', -1, 32)
 }
 
-// AppendString appends a string.
+// AppendString appends a string, in which what cannot be printed is escaped.
 func AppendString(dst []byte, text string) []byte {
 	quoted, err := json.Marshal(text)
 	if err != nil {
 		panic(err) // every string can be encoded
 	}
-	return append(dst, quoted...)
+	return printable.AppendJSON(dst, quoted)
 }
