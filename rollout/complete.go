@@ -58,6 +58,15 @@ type counts struct {
 	topTokens                  int // response tokens that have some
 
 	unknown map[string]int // lines with a field of that name, which our own JSONL does not have
+	records int            // trajectories, or turns of them, with response tokens
+	zeros   map[string]int // of these, by the name of the array, those whose log-probabilities are all 0
+	retold  []*retold      // of each file that has some
+}
+
+// A retold says how many turns of a file have a prompt that is not the tokens before it.
+type retold struct {
+	first string // the place of the first
+	turns int
 }
 
 // An originSum is the origin of an array of all trajectories.
@@ -82,7 +91,7 @@ func newCompleter(opt Options, several bool, warnings []string) completer {
 		entropy:  make(map[string]*originSum),
 		groups:   make(map[[16]byte]group),
 		dropped:  make(map[string]bool),
-		found:    counts{unknown: make(map[string]int)},
+		found:    counts{unknown: make(map[string]int), zeros: make(map[string]int)},
 		warnings: warnings,
 	}
 }
@@ -129,6 +138,7 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 	in.read++
 	c.report.Trajectories++
 	c.report.Tokens += t.Tokens()
+	c.report.Texts = c.report.Texts || len(t.Texts) != 0
 	return t, nil
 }
 
@@ -220,6 +230,10 @@ func (c *completer) complete(r *record) error {
 	}
 	c.found.tokens += n
 	c.found.responses += responses
+	if responses > 0 {
+		c.found.records++
+		c.countZeros(r)
+	}
 	if len(r.Entropy) == 0 && r.OldLogits.Rows() == 0 {
 		if err := c.estimateEntropy(r, responses); err != nil {
 			return err
@@ -270,6 +284,25 @@ func (r *record) checkLogprobs() error {
 		}
 	}
 	return nil
+}
+
+// countZeros counts the arrays of log-probabilities that are 0 at all response tokens.
+func (c *completer) countZeros(r *record) {
+	for _, a := range r.Arrays() {
+		if a.Statistic != reweight.StatisticLogprob && a.Field != "RolloutLogprobs" || a.Len() == 0 {
+			continue
+		}
+		zero := true
+		for t, l := range *a.Data.(*[]float32) {
+			if l != 0 && r.Role[t] != reweight.RoleMasked {
+				zero = false
+				break
+			}
+		}
+		if zero {
+			c.found.zeros[a.Name]++
+		}
+	}
 }
 
 // hasTags reports whether the tags of actions are known.
@@ -339,6 +372,15 @@ func (c *completer) join(first *record, in *input) error {
 		}
 		here := Place(in.name, r.line, in.read)
 		again := repeated(first, r)
+		if again == 0 && first.Tokens() > 0 && r.Tokens() > 0 && !isResponse(r.Role[0]) {
+			if in.retold == nil {
+				in.retold = &retold{first: here}
+				if len(c.found.retold) < maxNotes {
+					c.found.retold = append(c.found.retold, in.retold)
+				}
+			}
+			in.retold.turns++
+		}
 		switch {
 		case first.Tokens()+r.Tokens()-again > maxTrajectory:
 			return fmt.Errorf("%s: with this turn the trajectory has more than %d tokens", here, maxTrajectory)
@@ -611,6 +653,14 @@ func (n counts) warnings(opt *Options) []string {
 			fields = append(fields, fmt.Sprintf("%s in %d", name, n.unknown[name]))
 		}
 		all = append(all, "Lines of JSON have fields that no array takes: "+strings.Join(fields, ", ")+" of them. docs/formats.md lists the names.")
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.zeros)) {
+		all = append(all, fmt.Sprintf("%s is 0 at every response token in %d of %d trajectories or turns, as if each token had been certain: "+
+			"some servers and trainers write that where they compute none.", name, n.zeros[name], n.records))
+	}
+	for _, r := range n.retold {
+		all = append(all, fmt.Sprintf("%s: the prompt of this turn is not known to be the tokens of the turns before it, and stands behind them whole: "+
+			"if it repeats them in other tokens, they are there twice. So it is with %d turns of the file.", r.first, r.turns))
 	}
 	if n.topTokens > 0 {
 		all = append(all, fmt.Sprintf("The log-probabilities of the most likely tokens, up to %d at each of %d response tokens, are dropped: bounds of the entropy "+

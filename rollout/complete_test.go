@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/printable"
 )
 
 // A listReader reads a list of records.
@@ -495,6 +496,120 @@ func TestWarningsOfAll(t *testing.T) {
 		}
 		if drops := slices.Equal(report.Dropped, []string{"choices.top"}); drops != slices.Contains(c.want, dropped) {
 			t.Errorf("dropped %q", report.Dropped)
+		}
+	}
+}
+
+// Log-probabilities that are 0 everywhere are counted, by the name of the array.
+func TestZeroLogprobs(t *testing.T) {
+	const zeros = " is 0 at every response token in "
+	for _, c := range []struct {
+		lines string
+		want  []string // the beginnings of the warnings about zeros
+	}{
+		{`{"role": [0, 2], "old_logprobs": [0, -1]}`, nil},
+		{`{"role": [0, 2], "entropy": [0, 0]}`, nil},
+		{`{"role": [0, 2, 1], "old_logprobs": [-1, 0, -0.0]}`, []string{"old_logprobs" + zeros + "1 of 1 trajectories"}},
+		{`{"role": [0, 2, 1], "old_logprobs": [0, 0, -1e-9]}`, nil},
+		{`{"role": [0, 0], "old_logprobs": [0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, -1]}`,
+			[]string{"old_logprobs" + zeros + "1 of 2 trajectories"}},
+		{`{"role": [2, 2], "old_logprobs": [-1, -1], "ref_logprobs": [0, 0], "rollout_logprobs": [0, 0]}`,
+			[]string{"ref_logprobs" + zeros + "1 of 1 trajectories", "rollout_logprobs" + zeros + "1 of 1 trajectories"}},
+		{`{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": 0}, {"token": "b", "logprob": 0.0}]}}]}`, []string{"old_logprobs" + zeros + "1 of 1"}},
+		{`{"meta_info": {"output_token_logprobs": [[0.0, 3, null], [0, 4, null]]}}`, []string{"old_logprobs" + zeros + "1 of 1"}},
+		{`{"token_ids": [1, 2], "loss_mask": [0, 1], "inference_logprobs": [0, 0]}`, []string{"old_logprobs" + zeros + "1 of 1"}},
+		{`{"token_ids": [[1, 2]], "token_loss_mask": [[0, 1]], "input_lengths": [2], "prev_logprobs": [[0, 0]], "generation_logprobs": [[0, 0]]}`,
+			[]string{"old_logprobs" + zeros + "1 of 1", "rollout_logprobs" + zeros + "1 of 1"}},
+	} {
+		s := must.Get(Open(filepath.Join(writeFiles(t, map[string][]byte{"a.jsonl": []byte(c.lines)}), "a.jsonl")))
+		defer s.Close()
+		all(t, s)
+		var got []string
+		for _, warning := range s.Report().Warnings {
+			if strings.Contains(warning, zeros) {
+				got = append(got, warning)
+			}
+		}
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%s: warnings %q, want %q", c.lines, got, c.want)
+		}
+	}
+}
+
+// A turn whose prompt is not the tokens before it makes one warning for the file, with the place
+// of the first.
+func TestRetold(t *testing.T) {
+	turn := func(id int, ids, mask string) string {
+		return fmt.Sprintf(`{"trajectory_id": %d, "token_ids": [%s], "mask": [%s]}`+"\n", id, ids, mask)
+	}
+	dir := writeFiles(t, map[string][]byte{
+		"a.jsonl": []byte(turn(1, "1,2,3", "0,1,1") + turn(1, "1,2,3,4,5", "0,0,0,0,1") + turn(2, "1,2,3", "0,1,1") + turn(2, "3,4", "1,1")),
+		"b.jsonl": []byte(turn(1, "1,2,3", "0,1,1") + turn(1, "1,23,4,5", "0,0,0,1") + turn(1, "1,23,4,5,6,7", "0,0,0,0,0,1") + turn(2, "1,2", "0,1") + turn(2, "1,2,3", "0,1,1")),
+		"c.jsonl": []byte(turn(1, "1,2", "0,1") + turn(1, "7", "1") + turn(1, "2,7,8", "0,0,1")),
+	})
+	s := must.Get(Open(dir))
+	defer s.Close()
+	all(t, s)
+	var got []string
+	for _, warning := range s.Report().Warnings {
+		if strings.Contains(warning, "the prompt of this turn") {
+			got = append(got, warning)
+		}
+	}
+	const is = ": the prompt of this turn is not known to be the tokens of the turns before it, and stands behind them whole: if it repeats them in other tokens, they are there twice. So it is with "
+	want := []string{filepath.Join(dir, "b.jsonl") + ":2" + is + "3 turns of the file.", filepath.Join(dir, "c.jsonl") + ":3" + is + "1 turns of the file."}
+	if !slices.Equal(got, want) {
+		t.Errorf("warnings\n%q, want\n%q", got, want)
+	}
+}
+
+// Numbers of one value are one id, whatever their spelling. What is no id is refused.
+func TestIDs(t *testing.T) {
+	ids := [][]string{ // one id each
+		{"1", "1.0", "1e0", "10e-1", "0.1e1", "1.000", `"1"`},
+		{"0", "-0", "-0.0", "0e7"},
+		{"-1", "-1.0", "-0.1e1"},
+		{"10", "1e1", "1E+1", "100e-1"},
+		{"9007199254740992", "9007199254740992.0"}, {"9007199254740993", "9.007199254740993e15"}, {"9007199254740994"},
+		{"123456789012345678901234567890", "1.2345678901234567890123456789e29"},
+		{"1e300", "10e299", "1" + strings.Repeat("0", 300)}, {"1e400"},
+		{"0.5", "5e-1", "0.50"}, {"1.5", "15e-1"}, {"1e-300"}, {"0.1"}, {"0.10000000000000000001"},
+		{`"1.0"`}, {`"a"`, `"\u0061"`}, {`"A"`}, {`"\ud83d\ude00"`, `"😀"`}, {`"\ufffd"`, "\"\ufffd\""}, {`"\\ud83d"`}, {`" a"`}, {`"true"`},
+	}
+	var text, same []byte
+	for _, one := range ids {
+		for _, id := range one {
+			text = fmt.Appendf(text, `{"role": [1], "group_id": %s}`+"\n", id)
+		}
+		same = fmt.Appendf(same, `{"role": [1], "trajectory_id": %s, "group_id": "g"}`+"\n", one[0])
+		for _, id := range one[1:] {
+			same = fmt.Appendf(same, `{"role": [1], "trajectory_id": %s}`+"\n", id)
+		}
+	}
+	dir := writeFiles(t, map[string][]byte{"a.jsonl": text, "b.jsonl": same})
+	s := must.Get(Open(filepath.Join(dir, "a.jsonl")))
+	defer s.Close()
+	for i, one := range ids {
+		for _, id := range one {
+			if got := must.Get(s.Next()); got.GroupIDs[0] != int32(i) {
+				t.Errorf("%s is group %d, want %d", id, got.GroupIDs[0], i)
+			}
+		}
+	}
+	s = must.Get(Open(filepath.Join(dir, "b.jsonl")))
+	defer s.Close()
+	if got := all(t, s); len(got) != len(ids) {
+		t.Errorf("%d trajectories, want %d", len(got), len(ids))
+	}
+	for _, field := range []string{"group_id", "trajectory_id"} {
+		for _, id := range []string{
+			"true", "false", "[]", "[1]", "{}", `{"a": 1}`, "NaN", "Infinity", "-Infinity", "1e99999999999999999999", "1e-9999999999",
+			`"\ud83d"`, `"\ude00"`, `"\ud83d\ud83d"`, `"\ude00\ud83d"`, `"\ud83dx"`, `"\ud83d\u0061"`, `"\ud83d\n"`, "\"\xff\"", "\"\xfe\"", "\"\xed\xa0\xbd\"",
+		} {
+			_, err := parseText(fmt.Sprintf(`{"role": [1], "%s": %s}`, field, id), parseJSONL)
+			if err == nil || !strings.HasPrefix(err.Error(), field+" is ") || !strings.Contains(err.Error(), ", want ") || printable.Line(err.Error()) != err.Error() {
+				t.Errorf("%s %s: error %v", field, id, err)
+			}
 		}
 	}
 }

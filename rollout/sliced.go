@@ -32,7 +32,7 @@ func openSafetensors(s *stream, name string, _ *Options) (reader, error) {
 		f.Close() // its error would hide err
 		return nil, err
 	}
-	return &batchReader{file: f, batch: b, origins: originsOf(f.metadata), dropped: f.otherTensors()}, nil
+	return &batchReader{file: f, batch: b, origins: originsOf(f.metadata), dropped: f.others()}, nil
 }
 
 // A batchReader reads the trajectories of a safetensors file, which they alias, so that the
@@ -79,9 +79,15 @@ func (s *batchReader) next() (*record, error) {
 	return r, nil
 }
 
-// otherTensors returns the names of the file's tensors that are no array of a batch.
-func (f *File) otherTensors() []string {
+// others returns the names of the file's tensors that are no array of a batch, and of what its
+// metadata has that is not read, but for the format, with which PyTorch marks its files.
+func (f *File) others() []string {
 	var others []string
+	for key := range f.metadata {
+		if key != "format" && key != entropyKey && key != entropyKey+widthSuffix && key != vocabularyKey {
+			others = append(others, metadataName+"."+key)
+		}
+	}
 	arrays := new(reweight.Batch).Arrays()
 	for _, t := range f.tensors {
 		if !slices.ContainsFunc(arrays[:], func(a reweight.Array) bool { return a.Name == t.Name }) {

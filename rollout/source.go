@@ -61,6 +61,7 @@ type input struct {
 	turn   *record          // read already, but of the next trajectory
 	read   int              // trajectories so far
 	begun  map[[16]byte]int // the hash of each trajectory_id, and the line that it is in first
+	retold *retold          // turns whose prompt is not the tokens before it, if there are some
 }
 
 // Open opens the named files, whose trajectories follow each other in that order. A
@@ -333,6 +334,7 @@ type Report struct {
 	Arrays       []Origin          // of the arrays that the trajectories have but seq_offsets, in the order of reweight.Batch.Arrays
 	Entropy      map[string]Origin // of each file whose entropies were estimated, by Trajectory.File
 	Dropped      []string          // fields that no array takes, sorted
+	Texts        bool              // trajectories have the texts of tokens, which no array has
 	Warnings     []string          // whole sentences, each once
 
 	// Vocabulary is a list of the texts of all tokens, as JSON, which safetensors files

@@ -67,7 +67,15 @@ func convertCommand(args []string, out io.Writer, p *cli.Progress) error {
 		return err
 	}
 	p.Clear()
-	read := found.NewReport(source.Report())
+	report := source.Report()
+	if report.Texts && !strings.HasSuffix(output, ".jsonl") {
+		report.Dropped = append(report.Dropped, "texts")
+	}
+	if report.Vocabulary != "" && strings.HasSuffix(output, ".npz") {
+		report.Dropped = append(report.Dropped, "__metadata__.vocab")
+	}
+	slices.Sort(report.Dropped)
+	read := found.NewReport(report)
 	if asJSON {
 		return cli.WriteJSON(out, struct {
 			Output string `json:"output"`

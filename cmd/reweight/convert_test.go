@@ -63,6 +63,8 @@ entropy       given
 old_logprobs  given
 logprobs      given
 ref_logprobs  given
+
+Dropped: __metadata__.environment, __metadata__.note
 `
 	if got := convert(t, "in.safetensors", "out.safetensors"); got != want {
 		t.Errorf("\n%s\nwant\n%s", got, want)
@@ -277,5 +279,35 @@ Dropped: entropies\x1b, unknown, z
 	for _, out := range []string{"out.npz", "out.jsonl"} {
 		want := "reweight convert: " + out + ": entropy is an estimate, and only .safetensors has a place that says so\n"
 		refused(t, want, "convert", "-surprisal-entropy", "in.jsonl", out)
+	}
+}
+
+// What the format of the output has no place for is listed.
+func TestConvertDropsTexts(t *testing.T) {
+	t.Chdir(t.TempDir())
+	must.Do(os.WriteFile("in.safetensors", testdata.FrozenLakeSmall, 0o666))
+	must.Do(os.WriteFile("texts.jsonl", []byte(`{"role": [0, 2], "texts": ["a", "b"], "x": 1}`+"\n"), 0o666))
+	for _, c := range []struct{ in, out, want string }{
+		{"texts.jsonl", "out.safetensors", "Dropped: texts, x\n"}, {"texts.jsonl", "out.npz", "Dropped: texts, x\n"}, {"texts.jsonl", "out.jsonl", "Dropped: x\n"},
+		{"in.safetensors", "out.npz", "Dropped: __metadata__.environment, __metadata__.note, __metadata__.vocab\n"},
+		{"in.safetensors", "out.jsonl", "Dropped: __metadata__.environment, __metadata__.note\n"},
+	} {
+		if got := convert(t, c.in, c.out); !strings.Contains(got, c.want) {
+			t.Errorf("%s to %s:\n%s\nwant in it\n%s", c.in, c.out, got, c.want)
+		}
+	}
+}
+
+// Tags are found in the bytes of tokens that end within a character, after lines of JSON too.
+func TestConvertBytes(t *testing.T) {
+	t.Chdir(t.TempDir())
+	must.Do(os.WriteFile("in.jsonl", []byte(`{"reward": 1, "choices": [{"logprobs": {"content": [`+
+		`{"token": "?", "logprob": -1, "bytes": [227, 128]}, {"token": "?", "logprob": -1, "bytes": [144]}, {"token": "up", "logprob": -1}, {"token": "\u3011", "logprob": -1}]}}]}`), 0o666))
+	convert(t, "in.jsonl", "lines.jsonl")
+	for _, name := range []string{"in.jsonl", "lines.jsonl"} {
+		convert(t, "-action-tags", "\u3010,\u3011", name, "out.safetensors")
+		if got, want := batchOf(t, "out.safetensors").Role, []reweight.Role{1, 1, 2, 1}; !slices.Equal(got, want) {
+			t.Errorf("%s: roles %d, want %d", name, got, want)
+		}
 	}
 }
