@@ -17,7 +17,7 @@ import (
 //	the Name of an array of tokens or spans in reweight.Batch.Arrays: a list of numbers
 //	mask                              in place of role: which tokens are the response's
 //	texts                             of the tokens: a list of strings
-//	bytes                             of the texts that are not UTF-8: a list of null and lists of numbers
+//	text_bytes                        of the texts that are not UTF-8: a list of null and lists of numbers
 //	reward, group_id, trajectory_id   a number, and ids that are texts or numbers
 //
 // role or mask must be there. A field that is null is absent.
@@ -82,7 +82,7 @@ func WriteJSONL(w io.Writer, t *Trajectory) error {
 		line = appendList(line, "texts", t.Texts, jsonscan.AppendString)
 	}
 	if slices.ContainsFunc(t.Texts, func(text string) bool { return !utf8.ValidString(text) }) {
-		line = appendList(line, "bytes", t.Texts, appendBytes)
+		line = appendList(line, "text_bytes", t.Texts, appendBytes)
 	}
 	_, err := w.Write(append(line, '}', '\n'))
 	return err
@@ -149,7 +149,7 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 					r.texts = append(r.texts, text)
 					return err
 				})
-			case "bytes":
+			case "text_bytes":
 				return s.Array(func(int) error {
 					bytes, err := readBytes(s)
 					spelt = append(spelt, bytes)
@@ -189,7 +189,7 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 		return nil, fmt.Errorf("seq_offsets is %d, want [0 %d], the one trajectory of a line", offsets, T)
 	}
 	if len(spelt) != 0 && len(spelt) != len(r.texts) {
-		return nil, fmt.Errorf("bytes has %d elements, want %d, one for each of texts", len(spelt), len(r.texts))
+		return nil, fmt.Errorf("text_bytes has %d elements, want %d, one for each of texts", len(spelt), len(r.texts))
 	}
 	for t, bytes := range spelt {
 		if bytes != nil {

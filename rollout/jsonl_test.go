@@ -463,7 +463,7 @@ func TestTextsOfAnyBytes(t *testing.T) {
 			t.Fatalf("%q becomes %s, which is read as %q, %v", texts, line.String(), records[0].texts, err)
 		}
 		broken := slices.ContainsFunc(texts, func(text string) bool { return !utf8.ValidString(text) })
-		if has := strings.Contains(line.String(), `"bytes":[`); has != broken || !utf8.Valid(line.Bytes()) || printable.Line(line.String()) != strings.TrimSuffix(line.String(), "\n")+`\n` {
+		if has := strings.Contains(line.String(), `"text_bytes":[`); has != broken || !utf8.Valid(line.Bytes()) || printable.Line(line.String()) != strings.TrimSuffix(line.String(), "\n")+`\n` {
 			t.Fatalf("%q becomes %q", texts, line.String())
 		}
 	})
@@ -471,15 +471,15 @@ func TestTextsOfAnyBytes(t *testing.T) {
 
 func TestBytesOfTexts(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
-		{`"texts": ["a", "b"], "bytes": null`, `["a" "b"]`},
-		{`"texts": ["a", "b"], "bytes": []`, `["a" "b"]`},
-		{`"texts": ["a", "b"], "bytes": [null, [227, 128]]`, `["a" "\xe3\x80"]`},
-		{`"bytes": [[], [97, 98]], "texts": ["a", "b"]`, `["" "ab"]`},
-		{`"texts": ["a", "b"], "bytes": [null]`, "bytes has 1 elements, want 2, one for each of texts"},
-		{`"bytes": [null, null]`, "bytes has 2 elements, want 0, one for each of texts"},
-		{`"texts": ["a", "b"], "bytes": [null, [256]]`, "bytes[1][0] is 256, want a byte: 0 to 255"},
-		{`"texts": ["a", "b"], "bytes": [null, [-1]]`, "bytes[1][0] is -1, want a byte: 0 to 255"},
-		{`"texts": ["a", "b"], "bytes": [null, "b"]`, `bytes[1] is "b", want an array`},
+		{`"texts": ["a", "b"], "text_bytes": null`, `["a" "b"]`},
+		{`"texts": ["a", "b"], "text_bytes": []`, `["a" "b"]`},
+		{`"texts": ["a", "b"], "text_bytes": [null, [227, 128]]`, `["a" "\xe3\x80"]`},
+		{`"text_bytes": [[], [97, 98]], "texts": ["a", "b"]`, `["" "ab"]`},
+		{`"texts": ["a", "b"], "text_bytes": [null]`, "text_bytes has 1 elements, want 2, one for each of texts"},
+		{`"text_bytes": [null, null]`, "text_bytes has 2 elements, want 0, one for each of texts"},
+		{`"texts": ["a", "b"], "text_bytes": [null, [256]]`, "text_bytes[1][0] is 256, want a byte: 0 to 255"},
+		{`"texts": ["a", "b"], "text_bytes": [null, [-1]]`, "text_bytes[1][0] is -1, want a byte: 0 to 255"},
+		{`"texts": ["a", "b"], "text_bytes": [null, "b"]`, `text_bytes[1] is "b", want an array`},
 		{`"texts": ["a", "b"], "mask": [0, 0]`, "role and mask say different tokens to be the response's: want one of them"},
 		{`"texts": ["a", "b"], "mask": [1]`, "role and mask say different tokens to be the response's: want one of them"},
 		{`"texts": ["a", "b"], "mask": [0, 1]`, `["a" "b"]`},
