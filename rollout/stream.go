@@ -250,7 +250,7 @@ func (s *stream) decompress(input io.Reader) error {
 		r.Multistream(false)
 		e.format, e.r = "gzip", &gzipMembers{r, s.Reader}
 	case isZstandard(head):
-		last := &lastBytes{Reader: s.Reader}
+		last := &lastBytes{r: s.Reader}
 		r, err := zstd.NewReader(last, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return compressed("Zstandard", err)
@@ -268,12 +268,12 @@ func (s *stream) decompress(input io.Reader) error {
 // gzipMembers reads the members of gzip data, each of which is data of its own. What archivers
 // pad it with, zeros, can stand behind each.
 type gzipMembers struct {
-	*gzip.Reader
-	in *bufio.Reader
+	member *gzip.Reader
+	in     *bufio.Reader
 }
 
 func (g *gzipMembers) Read(p []byte) (int, error) {
-	n, err := g.Reader.Read(p)
+	n, err := g.member.Read(p)
 	if err != io.EOF {
 		return n, err
 	}
@@ -283,47 +283,47 @@ func (g *gzipMembers) Read(p []byte) (int, error) {
 	if magic, _ := g.in.Peek(2); !bytes.HasPrefix([]byte{0x1f, 0x8b}, magic) {
 		return n, errBehind
 	}
-	if err := g.Reset(g.in); err != nil {
+	if err := g.member.Reset(g.in); err != nil {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
 		return n, err
 	}
-	g.Multistream(false)
+	g.member.Multistream(false)
 	return n, nil
 }
 
 // zstdFrames reads frames as gzipMembers does, of which the decoder reads all but the zeros.
 type zstdFrames struct {
-	*zstd.Decoder
-	in *lastBytes
+	decoder *zstd.Decoder
+	in      *lastBytes
 }
 
 func (z *zstdFrames) Read(p []byte) (int, error) {
-	n, err := z.Decoder.Read(p)
+	n, err := z.decoder.Read(p)
 	if !errors.Is(err, zstd.ErrMagicMismatch) { // of a frame after the first
 		return n, err
 	}
 	if z.in.last != [4]byte{} {
 		return n, errBehind
 	}
-	if err := skipZeros(z.in.Reader); err != nil {
+	if err := skipZeros(z.in.r); err != nil {
 		return n, err
 	}
-	if head, _ := z.in.Peek(4); !isZstandard(head) {
+	if head, _ := z.in.r.Peek(4); !isZstandard(head) {
 		return n, errBehind
 	}
-	return n, z.Reset(z.in)
+	return n, z.decoder.Reset(z.in)
 }
 
 // lastBytes keeps the last bytes that were read.
 type lastBytes struct {
-	*bufio.Reader
+	r    *bufio.Reader
 	last [4]byte
 }
 
 func (l *lastBytes) Read(p []byte) (int, error) {
-	n, err := l.Reader.Read(p)
+	n, err := l.r.Read(p)
 	all := append(l.last[:len(l.last):len(l.last)], p[max(0, n-len(l.last)):n]...)
 	copy(l.last[:], all[len(all)-len(l.last):])
 	return n, err
