@@ -236,43 +236,55 @@ func (r *openAIResponse) choiceField(s *jsonscan.Scanner, c *openAIChoice, name 
 		return ifGiven(s, func() error {
 			return s.Object(func(name []byte) error {
 				if string(name) != "tool_calls" || s.Kind() != jsonscan.Array {
-					return refuseTokens(s)
+					return r.warnOfTokens(s)
 				}
-				return s.Array(func(int) error { c.toolCalls = true; return refuseTokens(s) })
+				return s.Array(func(int) error { c.toolCalls = true; return r.warnOfTokens(s) })
 			})
 		})
 	}
 	known, err := c.added.read(s, name)
 	if !known && err == nil {
 		drop(s, &r.dropped, "choices.", name)
-		err = refuseTokens(s)
+		err = r.warnOfTokens(s)
 	}
 	return err
 }
 
-// refuseTokens reads a value that no array takes, and returns an error if it has a list of
-// tokens with log-probabilities: they would be lost.
-func refuseTokens(s *jsonscan.Scanner) error {
+// warnOfTokens reads a value that no array takes, and warns if it has tokens: some servers
+// repeat there those that are known.
+func (r *openAIResponse) warnOfTokens(s *jsonscan.Scanner) error {
+	has, err := hasTokens(s)
+	if has {
+		r.warnings = append(r.warnings, "Some responses have tokens with log-probabilities outside of choices[].logprobs, which are dropped: "+
+			"if they are not repeated there, the responses lack tokens.")
+	}
+	return err
+}
+
+// hasTokens reads a value, and reports whether it has a list of tokens with log-probabilities.
+func hasTokens(s *jsonscan.Scanner) (has bool, err error) {
+	within := func() error {
+		inner, err := hasTokens(s)
+		has = has || inner
+		return err
+	}
 	switch s.Kind() {
 	case jsonscan.Object:
-		return s.Object(func([]byte) error { return refuseTokens(s) })
+		err = s.Object(func([]byte) error { return within() })
 	case jsonscan.Array:
-		return s.Array(func(int) error {
+		err = s.Array(func(int) error {
 			if s.Kind() != jsonscan.Object {
-				return refuseTokens(s)
+				return within()
 			}
-			token := false
-			err := s.Object(func(name []byte) error {
-				token = token || string(name) == "logprob" && s.Kind() != jsonscan.Null
-				return refuseTokens(s)
+			return s.Object(func(name []byte) error {
+				has = has || string(name) == "logprob" && s.Kind() != jsonscan.Null
+				return within()
 			})
-			if err == nil && token {
-				err = s.Errorf("is a token with a log-probability, where none is known: want all tokens in choices[].logprobs.content, in their order")
-			}
-			return err
 		})
+	default:
+		err = s.Skip()
 	}
-	return s.Skip()
+	return has, err
 }
 
 // promptsOf returns the prompts of a request to the completions interface, which are a text,
@@ -339,17 +351,17 @@ func (r *openAIResponse) setPrompts() error {
 		return nil
 	}
 	if n%k != 0 || k > 1 && r.asked.n > 0 && r.asked.n != int64(n/k) {
-		return fmt.Errorf("there are %d choices for a request of %d prompts and %d choices for each", n, k, max(r.asked.n, 1))
+		return fmt.Errorf("there are %d choices for the %d prompts of the request, whose n is %d", n, k, max(r.asked.n, 1))
 	}
-	order, err := r.order()
-	if err != nil && k > 1 {
-		return err
+	order := make([]int, n)
+	if k > 1 {
+		var err error
+		if order, err = r.order(); err != nil {
+			return err
+		}
 	}
 	for i, c := range r.choices {
-		p := prompts[0]
-		if k > 1 {
-			p = prompts[order[i]/(n/k)]
-		}
+		p := prompts[order[i]/(n/k)]
 		several := p.text != prompts[0].text || !slices.Equal(p.ids, prompts[0].ids)
 		switch {
 		case several && r.group != "":
@@ -438,7 +450,11 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 		})
 	}
 	drop(s, &r.dropped, "choices.logprobs.", name)
-	return refuseTokens(s)
+	has, err := hasTokens(s)
+	if has && err == nil {
+		err = s.Errorf("has tokens, in a place that is not known: want all tokens in content, in their order")
+	}
+	return err
 }
 
 // readChat reads a token of a chat. path is that of the list, topPath that of the lists in it.

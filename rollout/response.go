@@ -278,7 +278,7 @@ func readID(s *jsonscan.Scanner) (string, error) {
 // drop notes a field that no array takes, once, unless its value is null. path is that of the
 // object.
 func drop(s *jsonscan.Scanner, dropped *[]string, path string, name []byte) {
-	if s.Kind() == jsonscan.Null || len(*dropped) == maxNotes {
+	if s.Kind() == jsonscan.Null || len(*dropped) >= maxNotes {
 		return
 	}
 	for _, field := range *dropped { // without an allocation for a field of every token
