@@ -660,7 +660,7 @@ func (n counts) warnings(opt *Options) []string {
 	}
 	for _, r := range n.retold {
 		all = append(all, fmt.Sprintf("%s: the prompt of this turn is not known to be the tokens of the turns before it, and stands behind them whole: "+
-			"if it repeats them in other tokens, they are there twice. So it is with %d turns of the file.", r.first, r.turns))
+			"if it repeats them in other tokens, they are there twice. Such turns in the file: %d.", r.first, r.turns))
 	}
 	if n.topTokens > 0 {
 		all = append(all, fmt.Sprintf("The log-probabilities of the most likely tokens, up to %d at each of %d response tokens, are dropped: bounds of the entropy "+

@@ -556,8 +556,8 @@ func TestRetold(t *testing.T) {
 			got = append(got, warning)
 		}
 	}
-	const is = ": the prompt of this turn is not known to be the tokens of the turns before it, and stands behind them whole: if it repeats them in other tokens, they are there twice. So it is with "
-	want := []string{filepath.Join(dir, "b.jsonl") + ":2" + is + "3 turns of the file.", filepath.Join(dir, "c.jsonl") + ":3" + is + "1 turns of the file."}
+	const is = ": the prompt of this turn is not known to be the tokens of the turns before it, and stands behind them whole: if it repeats them in other tokens, they are there twice. Such turns in the file: "
+	want := []string{filepath.Join(dir, "b.jsonl") + ":2" + is + "3.", filepath.Join(dir, "c.jsonl") + ":3" + is + "1."}
 	if !slices.Equal(got, want) {
 		t.Errorf("warnings\n%q, want\n%q", got, want)
 	}
