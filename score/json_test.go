@@ -132,7 +132,7 @@ func TestEveryByte(t *testing.T) {
 			}
 		}
 		for i, c := range text {
-			for _, other := range []byte("0AZaz+/=,:{}[]\"\\ \n\x00\xff") {
+			for _, other := range []byte("0A\" \n") {
 				if other != c {
 					try(slices.Replace(slices.Clone(text), i, i+1, other))
 				}
