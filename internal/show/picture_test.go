@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,10 +19,15 @@ import (
 // computes.
 func TestPicture(t *testing.T) {
 	picture := string(must.Get(os.ReadFile("../../docs/rollout.svg")))
-	r := example()
+	r, energy := example()
 	for i, token := range r.Tokens {
 		about := fmt.Sprintf("token %d %s: %s, ActFocus weight %.3f", i, token.Text, token.Role, token.ActFocus)
-		for _, want := range []string{"<title>" + safe(about) + "</title>", ">" + safe(token.Text) + "</text>"} {
+		want := []string{">" + safe(token.Text) + "</text>"}
+		if token.Role == reweight.RoleAction {
+			about += fmt.Sprintf(", energy %.1f", energy[i])
+			want = append(want, fmt.Sprintf(">%.2f</text>", token.ActFocus), fmt.Sprintf(">%.1f</text>", energy[i]))
+		}
+		for _, want := range append(want, "<title>"+safe(about)+"</title>") {
 			if !strings.Contains(picture, want) {
 				t.Errorf("docs/rollout.svg lacks %s", want)
 			}
@@ -38,28 +44,21 @@ func TestPicture(t *testing.T) {
 // safe returns text for SVG.
 func safe(text string) string { return html.EscapeString(printable.Line(text)) }
 
-// example returns the longest of the right answers of a language model in testdata, with the
-// weights that it has in its batch.
-func example() Trajectory {
+// example returns the first answer of a language model in testdata, which has five action
+// tokens, with the weights that it has in its batch, and the energies of its tokens.
+func example() (r Trajectory, energy []float32) {
 	file := must.Get(rollout.OpenFile("../../testdata/large/smollm2-words.safetensors"))
 	defer file.Close()
 	b := must.Get(file.Batch())
 	var words []string
 	must.Do(json.Unmarshal([]byte(file.Metadata()["vocab"]), &words))
 	credit := must.Get(NewCredit(b, reweight.SignalEnergy))
-	best := 0
-	length := func(s int) int64 { return b.SeqOffsets[s+1] - b.SeqOffsets[s] }
-	for s, reward := range b.Rewards {
-		if reward > b.Rewards[best] || reward == b.Rewards[best] && length(s) > length(best) {
-			best = s
-		}
-	}
-	from, to := b.SeqOffsets[best], b.SeqOffsets[best+1]
+	end := b.SeqOffsets[1]
 	var texts []string
-	for _, id := range b.TokenIDs[from:to] {
+	for _, id := range b.TokenIDs[:end] {
 		texts = append(texts, words[id])
 	}
-	r := NewTrajectory(b, credit, from, to, texts)
-	r.Title = fmt.Sprintf("Answer %d of testdata/large/smollm2-words.safetensors, by SmolLM2-135M-Instruct: %d tokens, reward %g.", best, length(best), b.Rewards[best])
-	return r
+	r = NewTrajectory(b, credit, 0, end, texts)
+	r.Title = fmt.Sprintf("Answer 0 of testdata/large/smollm2-words.safetensors, by SmolLM2-135M-Instruct: %d tokens.", end)
+	return r, slices.Clone(b.RefEnergy[:end])
 }
