@@ -2,6 +2,7 @@ package scheme_test
 
 import (
 	"fmt"
+	"log"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/scheme"
@@ -23,6 +24,24 @@ func twoTrajectories() *reweight.Batch {
 		OldLogprobs: []float32{0, -0.7, -0.2, -0.1, 0, -1.5, -0.8, -0.9},
 		Logprobs:    []float32{0, -0.6, -0.2, -0.1, 0, -1.6, -0.7, -0.9},
 	}
+}
+
+// Weights and loss of arrays of your own, as in the README.
+func Example_arrays() {
+	batch := &reweight.Batch{ // two rollouts of one prompt: a token read, one thought, two of the action
+		Role:       []reweight.Role{0, 1, 2, 2, 0, 1, 2, 2},
+		SeqOffsets: []int64{0, 4, 8}, GroupIDs: []int32{0, 0}, Rewards: []float32{1, 0},
+		RefEnergy:   []float32{0, -12, -30, -25, 0, -10, -28, -21}, // minus the logsumexp of the logits
+		OldLogprobs: []float32{0, -0.7, -0.2, -0.1, 0, -1.5, -0.8, -0.9},
+		Logprobs:    []float32{0, -0.6, -0.2, -0.1, 0, -1.6, -0.7, -0.9},
+	}
+	step, err := scheme.MustParse("actfocus").NewStep(new(reweight.Workspace), batch)
+	if err != nil {
+		log.Fatal(err)
+	}
+	loss, err := step.Run()
+	fmt.Printf("loss %.4f, weights %.2f, %v\n", loss.Loss, step.Weights, err)
+	// Output: loss 0.0388, weights [0.00 0.10 1.12 1.29 0.00 0.10 1.18 1.41], <nil>
 }
 
 // From a batch to the gradient of the loss, under ActFocus and AEM.
