@@ -88,6 +88,21 @@ def described(obj: object) -> str:
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
+def printable(text: str) -> str:
+    """Returns text with escape sequences in the place of what cannot be printed, such as control characters and those
+    that change the order in which text is shown: what the program does with the texts of files."""
+    return "".join(c if c.isprintable() else _ESCAPES.get(c) or _escape(ord(c)) for c in text)
+
+
+_ESCAPES = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
+
+
+def _escape(code: int) -> str:
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
 def choice(argument: str, value: str, names: Sequence[str]) -> int:
     """Returns the number of the name among names."""
     if isinstance(value, str) and value in names:

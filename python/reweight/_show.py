@@ -8,11 +8,12 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, Iterable, List, Sequence, Union
 
 import numpy as np
 
 from ._arrays import F32, I32, I64, U8, as_numpy, view
+from ._errors import printable
 from ._program import PROGRAM, run
 from .batch import ACTION, MASKED, Batch
 from .rollout import save
@@ -96,7 +97,10 @@ def show(
         flags = ["-html", str(path), "-trajectory", ",".join(map(str, trajectories)), "-signal", signal]
         if vocab is not None and batch.token_ids is not None:
             file = Path(folder, path.stem + ".vocab")
-            file.write_text(json.dumps(_texts(vocab, batch.token_ids)))
+            ids = np.unique(as_numpy(view("token_ids", batch.token_ids, (I32, I64)))).tolist()
+            added = [{"id": id, "content": text} for id, text in _texts(vocab, ids).items()]
+            # Laid out as a tokenizer.json, which has ids, and whose added tokens are texts as they stand.
+            file.write_text(json.dumps({"model": {"vocab": {"": -1}}, "added_tokens": added}))
             flags += ["-vocab-file", file.name]
         run(PROGRAM, ["show"], "batch", *flags, "--", path.stem, folder=folder)
 
@@ -122,8 +126,8 @@ def picture(batch: Batch, advantages: Any, weights: Any, vocab: Any) -> str:
     words = ["#?"] * len(role)
     if batch.token_ids is not None:
         ids = first("token_ids", batch.token_ids, I32, I64).tolist()
-        texts = _texts(vocab, batch.token_ids) if vocab is not None else []
-        words = [texts[id] if 0 <= id < len(texts) else f"#{id}" for id in ids]
+        texts = {} if vocab is None else _texts(vocab, ids)
+        words = [texts.get(id, f"#{id}") for id in ids]
     spans = []
     for t, word in enumerate(words):
         about, style = f"token {t}, no response", "color:gray"
@@ -133,7 +137,7 @@ def picture(batch: Batch, advantages: Any, weights: Any, vocab: Any) -> str:
             colour = "0,114,178" if credit[t] > 0 else "194,65,12"
             share = min(1, abs(credit[t]) / most) if np.isfinite(credit[t]) else 1
             style = f"background:rgba({colour},{0.6 * share:.3f})" + ";font-weight:bold" * (kind == "action")
-        text = html.escape(word).replace("\n", "\u21b5<br>")
+        text = "\u21b5<br>".join(html.escape(printable(line)) for line in word.split("\n"))
         spans.append(f'<span title="{about}" style="{style}">{text}</span>')
     left = f" {end - len(role)} more tokens are left out." if end > len(role) else ""
     return (
@@ -143,13 +147,15 @@ def picture(batch: Batch, advantages: Any, weights: Any, vocab: Any) -> str:
     )
 
 
-def _texts(vocab: Any, token_ids: Any) -> List[str]:
-    """Returns the texts of the tokens from 0 on; of a tokenizer, only those that occur."""
-    if not hasattr(vocab, "decode"):
-        return list(vocab)
-    ids = np.unique(as_numpy(view("token_ids", token_ids, (I32, I64))))
-    texts = [""] * (int(ids.max(initial=-1)) + 1)
-    for id in ids[ids >= 0].tolist():
-        twice = vocab.decode([id, id])  # a tokenizer may leave the space out that a text begins with
-        texts[id] = twice[len(twice) // 2 :]
+def _texts(vocab: Any, ids: Iterable[int]) -> Dict[int, str]:
+    """Returns the texts of tokens by their ids, of those that the vocabulary has."""
+    texts = {}
+    for id in set(ids):
+        if not 0 <= id < 2**31:
+            continue
+        if hasattr(vocab, "decode"):
+            twice = vocab.decode([id, id])  # a tokenizer may leave the space out that a text begins with
+            texts[id] = twice[len(twice) // 2 :]
+        elif id < len(vocab):
+            texts[id] = vocab[id]
     return texts

@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import tempfile
+import tracemalloc
+import unicodedata
 import unittest
 import warnings
 from pathlib import Path
@@ -14,10 +16,11 @@ from unittest import mock
 
 import numpy as np
 from adapter_rollouts import Tokenizer, load, padded, rows, scheme
-from support import TESTDATA, TestCase, needs_go, needs_torch, program, read_safetensors, torch
+from support import TESTDATA, TestCase, f32, needs_go, needs_torch, program, read_safetensors, torch
 
 import reweight
 import reweight.rollout
+from reweight._errors import printable
 from reweight.adapters import Credit, token_advantages
 from reweight.distributed import CommandError, FileError
 
@@ -108,6 +111,27 @@ class Show(Pages):
         self.assertEqual(self.page.read_text(), "old")
 
 
+    def test_large_id(self):
+        """A page of the largest id has its text."""
+        ids = self.arrays["token_ids"].copy()
+        ids[1] = 2**31 - 1
+        vocab = mock.Mock(spec=["decode"], decode=lambda ids: {ids[0]: f"t{ids[0]}"}[ids[0]] * len(ids))
+        tracemalloc.start()
+        reweight.show(reweight.Batch(**{**self.arrays, "token_ids": ids}), self.page, vocab=vocab)
+        self.assertLess(tracemalloc.get_traced_memory()[1], 16 << 20)
+        tracemalloc.stop()
+        self.assertEqual(sections(self.page)[0][1]["text"][:2], [f"t{id}" for id in ids[:2]])
+
+    def test_printable(self):
+        """The program escapes the same characters, of those that both know."""
+        old = unicodedata.ucd_3_2_0
+        known = [c for c in map(chr, range(0x110000)) if old.category(c) not in ("Cn", "Cs")]
+        folder = self.folder
+        (folder / "x.jsonl").write_text(json.dumps({"mask": [1], "x" + "".join(known): 1}))
+        done = subprocess.run(["reweight", "convert", folder / "x.jsonl", folder / "x.npz"], check=True, capture_output=True)
+        self.assertIn(printable("x" + "".join(known)), done.stdout.decode())
+
+
 @needs_go
 class Compare(Pages):
     def test_table(self):
@@ -167,6 +191,33 @@ class Notebook(TestCase):
             self.assertNotIn("<script>", step._repr_html_())
         del batch, batches, packed
         self.assertEqual(step._repr_html_(), "<code>reweight.scheme(&#x27;actfocus+gtpo&#x27;)</code>")  # keeps no batch
+
+    def test_characters(self):
+        """Control characters and those that turn text around are shown as the pages of the program show them."""
+        batch = reweight.Batch(role=np.array([[1, 2]], np.uint8), token_ids=np.array([[0, 1]]), advantages=f32([[1, -1]]))
+        step = reweight.scheme("uniform")
+        step.vocab = ["a\u202eb\x1b[2J\x7f\u0085\u2028\ufeff", "\t\n<\U000e0001\u00ad\ud800"]
+        step.credit(batch)
+        page = step._repr_html_()
+        self.assertIn(r">a\u202eb\x1b[2J\x7f\u0085\u2028\ufeff</span>", page)
+        self.assertIn(r">\t" + "\u21b5<br>&lt;" + r"\U000e0001\u00ad\ud800</span>", page)
+        self.assertTrue(page.isprintable())
+
+    def test_large_ids(self):
+        """An id takes no more memory than another, and is shown as a number where there is no text."""
+        decode = mock.Mock(spec=["decode"], decode=lambda ids: "go" * len(ids))
+        for vocab, texts in ((None, ["#3", "#2147483647", "#4611686018427387904", "#-1"]), (["a"] * 4, ["a"]), (decode, ["go", "go"])):
+            texts = texts + ["#3", "#2147483647", "#4611686018427387904", "#-1"][len(texts) :]
+            ids = np.array([[3, 2**31 - 1, 2**62, -1]])
+            batch = reweight.Batch(role=np.ones((1, 4), np.uint8), token_ids=ids, advantages=np.ones((1, 4), np.float32))
+            step = reweight.scheme("uniform")
+            step.vocab = vocab
+            step.credit(batch)
+            tracemalloc.start()
+            page = step._repr_html_()
+            self.assertLess(tracemalloc.get_traced_memory()[1], 1 << 20)
+            tracemalloc.stop()
+            self.assertEqual(re.findall("<span .*?>(.*?)</span>", page), texts)
 
     def test_edges(self):
         """No tokens, no token_ids, padding, figures that are not finite, and more tokens than are shown."""
