@@ -518,6 +518,8 @@ _LOSS_DEFAULTS = tuple(map(_loss_defaults, POLICIES))  # by the numbers of the p
 
 def loss_values(options: Dict[str, Any]) -> List[Any]:
     """Returns the fields of LossOptions of options of loss: the defaults of the policy where they are None."""
+    if options["policy"] == "dro" and options["beta"] is None:
+        raise InputError("beta", "is None, want a finite number above 0: dro has no default")
     values = []
     for name, default in _LOSS_DEFAULTS[choice("policy", options["policy"], POLICIES)].items():
         value = options[name]

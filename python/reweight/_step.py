@@ -11,17 +11,17 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 import numpy as np
 
 from . import _catalogue, _schemes
-from ._arrays import U8, view
 from ._catalogue import ENTRIES, Entry
 from ._errors import InputError, described
 from ._kernels import multiply
 from ._schemes import LossResult, ValueLossResult
 from ._show import picture
-from .batch import MASKED, Batch
+from .batch import MASKED, Batch, bind
 
 _KINDS = ("several", "reward", "advantage", "factor", "weight", "loss", "critic")
 _BY_NAME = {name: entry for entry in ENTRIES for name in (entry.name, *entry.synonyms)}
 _UNIFORM = _BY_NAME["uniform"]
+_NO_DEFAULT = {"off_policy_mask": "delta", "dro": "beta"}  # options that somebody has to set
 
 
 def schemes() -> List[Entry]:
@@ -59,7 +59,8 @@ class Step:
     name: of the scheme, with + between its entries.
     entries: of the catalogue, those that are computed, in that order.
     options: of each entry by its name, and of "group_norm" and "uniform", which stand in for
-        advantages and a loss that nobody named. They may be changed between calls.
+        advantages and a loss that nobody named. They may be changed between calls. One that has no
+        default is None, and has to be set: delta of "off_policy_mask", and for run beta of "dro".
     vocab: the texts of tokens in a notebook, which shows the first trajectory of the batch that
         credit had last, if that still exists: as reweight.show has it. None: ids are shown.
     """
@@ -71,6 +72,9 @@ class Step:
         self._named = named
         self._last: Optional["weakref.ref[Batch]"] = None
         self.options: Dict[str, Dict[str, Any]] = {e.name: dict(e.defaults) for e in (_BY_NAME["group_norm"], _UNIFORM, *entries)}
+        for e in entries:
+            if e.name in _NO_DEFAULT:
+                self.options[e.name][_NO_DEFAULT[e.name]] = None
 
     def __repr__(self) -> str:
         return f"reweight.scheme({self.name!r})"
@@ -129,6 +133,9 @@ class Step:
         written. Raises InputError for an array that is missing, and as the functions of the entries do."""
         if not isinstance(batch, Batch):
             raise TypeError(f"batch is {described(batch)}, want a Batch")
+        for e in self.entries:
+            if e.kind != "loss":
+                self._given(e)
         own = dataclasses.replace(batch)  # whose arrays are replaced, not written
         self._reward(batch, own)
         own.advantages = self._advantages(batch, own)
@@ -152,9 +159,9 @@ class Step:
             loss = step.run(batch).loss      # batch.logprobs is a tensor with a gradient
             loss.backward()
         """
+        options = self._given(self.loss)
         advantages, weights = self.credit(batch)
         own = dataclasses.replace(batch, advantages=advantages)
-        options = self.options[self.loss.name]
         losses: Any = _schemes
         if batch.logprobs is not None and not isinstance(batch.logprobs, np.ndarray):
             from . import torch as losses
@@ -177,9 +184,16 @@ class Step:
         loss, metrics = losses.loss(batch.logprobs, own, weights, **options)
         return Result(loss, advantages, weights, metrics, value)
 
-    def _compute(self, e: Entry, batch: Batch, **more: Any) -> Any:
+    def _given(self, e: Entry) -> Dict[str, Any]:
+        """Returns the options of the entry, of which none without a default may be None."""
+        options, name = self.options[e.name], _NO_DEFAULT.get(e.name)
+        if name is not None and options.get(name) is None:
+            raise InputError(f'options["{e.name}"]["{name}"]', "is None, want a number: it has no default")
+        return options
+
+    def _compute(self, e: Entry, batch: Batch) -> Any:
         """Returns the array that the entry's function makes."""
-        options: Dict[str, Any] = {**self.options[e.name], **more}
+        options = self._given(e)
         rewards: Any = batch.token_rewards
         if e.function == "actfocus":
             return _schemes.actfocus(batch, **options).weights
@@ -198,12 +212,11 @@ class Step:
             return self._compute(_BY_NAME["group_norm"], own)
         if batch.advantages is None:
             raise InputError("advantages", "is None, and so is rewards, want one of them")
-        role = view("role", batch.role, (U8,)).owner
-        zero = role * 0.0
+        given = bind(batch, "advantages")
+        role, advantages = given.role.owner, given.arrays["advantages"].owner
         if isinstance(role, np.ndarray):
-            return np.where(role != MASKED, np.asarray(batch.advantages), zero.astype(np.float32))
-        torch = sys.modules["torch"]
-        return torch.where(role != MASKED, batch.advantages, zero.to(torch.float32))
+            return np.where(role != MASKED, advantages, np.float32(0))
+        return sys.modules["torch"].where(role != MASKED, advantages, 0.0)
 
     def _reward(self, batch: Batch, own: Batch) -> None:
         """Sets the rewards that the advantages are made from. Where the batch has rewards of tokens, the outcome
@@ -211,12 +224,9 @@ class Step:
         of_tokens = self._reads_token_rewards()
         penalties = [self._compute(e, own) for e in self._of("reward") if e.name != "kl_rewards"]
         if penalties:
-            rewards: Any = batch.rewards
             own.rewards = sum(penalties[1:], penalties[0])
             if not of_tokens or batch.token_rewards is None:
-                if rewards is None:
-                    raise InputError("rewards", "is None, want the rewards that a penalty is added to")
-                own.rewards = own.rewards + rewards
+                own.rewards = own.rewards + bind(batch, "seq_offsets", "rewards").arrays["rewards"].owner
         if of_tokens:
             own.token_rewards = self._token_rewards(batch, own)
 
@@ -232,7 +242,7 @@ class Step:
             own.rewards = np.zeros(n, np.float32) if isinstance(role, np.ndarray) else role.new_zeros(n, dtype=sys.modules["torch"].float32)
         kl = self.options["kl_rewards"] if "kl_rewards" in self.options else {"kl_coef": 0}
         made = _schemes.kl_rewards(own, **kl)
-        return made if batch.token_rewards is None else made + batch.token_rewards
+        return made if batch.token_rewards is None else made + bind(batch, "token_rewards").arrays["token_rewards"].owner
 
 
 def _makes_advantages(e: Entry) -> bool:

@@ -1,5 +1,6 @@
 """The functions of schemes: the bits of the Go command line, and how they are called."""
 
+import itertools
 import shutil
 import subprocess
 import tempfile
@@ -147,6 +148,54 @@ class Functions(TestCase):
             with self.subTest(names), self.assertRaises(reweight.InputError) as caught:
                 reweight.scheme(names)
             self.assertIn(text, str(caught.exception))
+
+    def test_no_default(self):
+        """Every scheme and every pair: an option without a default is an error that names it, and nothing else is missing."""
+        arrays, names = rollouts(11), [e.name for e in reweight.schemes()]
+        batch, named, walked = reweight.Batch(**arrays), 0, 0
+        for name in [*names, *("+".join(pair) for pair in itertools.combinations(names, 2))]:
+            try:
+                step = reweight.scheme(name)
+            except reweight.InputError:
+                continue
+            walked += 1
+            lacking = [(entry, GIVEN[entry]) for entry in GIVEN if entry in step.options]
+            for entry, (option, value, _) in lacking:
+                problem = f'options["{entry}"]["{option}"] is None, want a number: it has no default'
+                argument = f'options["{entry}"]["{option}"]'
+                with self.subTest(name):
+                    self.assertIsNone(step.options[entry][option])
+                    step.options.update({other: dict(step.options[other], **{o: v}) for other, (o, v, _) in lacking if other != entry})
+                    self.assertInputError(argument, problem, lambda: step.run(batch))
+                    if entry != "dro":  # a credit has no loss
+                        self.assertInputError(argument, problem, lambda: step.credit(batch))
+                    del step.options[entry][option]
+                    self.assertInputError(argument, problem, lambda: step.run(batch))
+                step.options[entry][option] = value
+                named += 1
+            with self.subTest(name):
+                step.run(batch)
+        self.assertGreater(walked, 700)
+        self.assertGreater(named, 40)
+
+    def test_given_arrays(self):
+        """What a step adds to arrays of the batch are arrays of the shape and the type of the batch's fields."""
+        arrays = rollouts(12)
+        wide = {name: arrays[name].astype(np.float64) for name in ("rewards", "token_rewards", "advantages")}
+        for scheme, change, argument, text in (
+            ("overlong", {"rewards": wide["rewards"]}, "rewards", "rewards has dtype float64, want float32"),
+            ("overlong", {"rewards": arrays["rewards"][:1]}, "rewards", "one element per trajectory"),
+            ("overlong", {"rewards": None}, "rewards", "rewards is None, want the shape [12]"),
+            ("kl_rewards+gae", {"token_rewards": wide["token_rewards"]}, "token_rewards", "has dtype float64, want float32"),
+            ("kl_rewards+gae", {"token_rewards": arrays["token_rewards"][:1]}, "token_rewards", "one element per token"),
+            ("uniform", {"rewards": None, "advantages": wide["advantages"]}, "advantages", "has dtype float64, want float32"),
+            ("uniform", {"rewards": None, "advantages": arrays["advantages"][:1]}, "advantages", "one element per token"),
+        ):
+            for of in (lambda x: x, torch.from_numpy) if torch is not None else (lambda x: x,):
+                changed = {name: x if x is None else of(x) for name, x in {**arrays, **change}.items()}
+                with self.subTest(text, scheme=scheme), self.assertRaises((reweight.InputError, TypeError)) as caught:
+                    reweight.scheme(scheme).credit(reweight.Batch(**changed))
+                self.assertIn(text, str(caught.exception))
 
     def test_layouts(self):
         """A padded batch has the results of the same one packed, and so have tensors."""

@@ -302,7 +302,7 @@ class Errors(TestCase):
                 "ratio_cap is 0, want a finite number above 0",
                 lambda: reweight.loss(b, policy="dppo_tv", ratio_cap=0),
             ),
-            ("beta", "beta is 0, want a finite number above 0", lambda: reweight.loss(b, policy="dro")),
+            ("beta", "beta is None, want a finite number above 0: dro has no default", lambda: reweight.loss(b, policy="dro")),
             (
                 "cov_high",
                 "cov_high is 0.5, want at least the 1 of cov_low",
