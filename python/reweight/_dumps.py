@@ -7,25 +7,26 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
 from ._errors import InputError, described
-from .batch import Batch, roles_from_mask, spans_from_mask
+from ._values import check_logprobs, groups, held
+from .batch import MASKED, Batch, roles_from_mask, spans_from_mask
 
 PathLike = Union[str, "os.PathLike[str]"]
 
 # What a compressed file may expand to: so many bytes, or so many times its size.
 FREE_EXPANSION, MOST_EXPANSION = 64 << 20, 250
 
-_FLOATS = (
-    *("ref_energy", "entropy", "old_logprobs", "logprobs", "ref_logprobs", "ref_entropy", "advantages", "values"),
-    *("rollout_logprobs", "token_rewards", "returns", "new_values", "teacher_logprobs", "sum_sq_probs"),
+# The columns with an element per token, per span or per part of the reward.
+_PER_TOKEN = (
+    *("role", "mask", "token_ids", "span_ids", "ref_energy", "entropy", "old_logprobs", "logprobs", "ref_logprobs"),
+    *("ref_entropy", "advantages", "values", "rollout_logprobs", "token_rewards", "returns", "new_values"),
+    *("teacher_logprobs", "sum_sq_probs", "actfocus_weights", "aem_factors"),
 )
-# The columns with an element per token, per span or per part of the reward, and the types that they become.
-_LISTS = {"role": np.uint8, "mask": np.float32, "token_ids": np.int64, "span_ids": np.int32, "anchors": np.int32}
-_LISTS.update(dict.fromkeys((*_FLOATS, "span_rewards", "reward_parts"), np.float32))
+_LISTS = (*_PER_TOKEN, "anchors", "span_rewards", "reward_parts")
 
 
 def from_parquet(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Sequence[int] = ()) -> Batch:
@@ -35,49 +36,59 @@ def from_parquet(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seq
     The columns are the fields of our own lines of JSON (docs/formats.md): lists with an element
     per token, of which mask or role has to be there, and reward and group_id, a value each.
     Columns of other names are not read. Without span_ids, the runs of the mask are the spans;
-    without group_id, the trajectories with equal token_ids before the first response are a group.
+    without group_id, or where it is null, the trajectories with equal token_ids before the first
+    response are a group.
 
     open_tag and close_tag are the token ids of the tags of an action: see roles_from_mask.
 
-    Raises InputError, a ValueError, if the file is another one, if a column has lists of another
-    length or elements of another kind, and if the file expands to more than 250 times its size.
+    Raises InputError, a ValueError, if the file is another one, if it expands to more than 250
+    times its size, if a column has lists of another length, and for a value that the array of the
+    batch cannot hold, such as a role of 1.7: as the program does for a line of JSON. It names the
+    column, and the row and the element.
     """
-    table = _table(path, [*_LISTS, "reward", "group_id"])
-    lists = {name: _lists(table, name) for name in _LISTS if name in table.column_names}
-    first = next((name for name in ("mask", "role") if name in lists), None)
-    if first is None:
+    table = _table(path, [*_LISTS, "reward", "group_id", "group_ids", "trajectory_id"])
+    if _column(table, "group_ids") is not None:
+        raise InputError("group_ids", "is of many trajectories, want group_id, of the one of a row")
+    turns = _column(table, "trajectory_id")
+    if turns is not None:
+        numbers = groups("trajectory_id", turns.to_pylist(), [b"row %d" % row for row in range(len(table))])
+        if len(np.unique(numbers)) < len(table):
+            problem = "is there twice, as in the turns of one trajectory, want all of a trajectory in one row"
+            raise InputError("trajectory_id", problem)
+    if "mask" not in table.column_names and "role" not in table.column_names:
         problem = f"is {os.fspath(path)}, whose columns lack mask, or role, which says which tokens are the response's"
         raise InputError("path", problem)
-    lengths, mask = lists[first]
-    if not len(mask):
+    none = (np.zeros(len(table), np.int64), np.zeros(0, np.uint8))
+    lists = {name: _lists(table, name) for name in _LISTS if name in table.column_names}
+    lengths, role = _joined(lists.pop("role", none), lists.pop("mask", none))
+    if not len(role):
         raise InputError("path", f"is {os.fspath(path)}, which has no tokens")
     offsets = np.append(0, np.cumsum(lengths))
-    for name, (others, _) in lists.items():
-        if name not in ("anchors", "span_rewards", "reward_parts"):
-            _check_lengths(name, others, lengths, "token")
-    arrays: Dict[str, Any] = {name: values for name, (_, values) in lists.items() if name != "mask"}
-    if "role" not in arrays or open_tag or close_tag:
+    arrays: Dict[str, Any] = {}
+    for name in _PER_TOKEN:
+        if name in lists and name != "span_ids" and lists[name][0].any():
+            _check_lengths(name, lists[name][0], lengths, "token")
+            arrays[name] = lists[name][1]
+            _placed(lengths, check_logprobs, name, arrays[name], role)
+    response = role != MASKED
+    arrays["span_ids"], spans = _spans(lists.get("span_ids", none), role, offsets)
+    if open_tag or close_tag:
         tags = {"open_tag": open_tag, "close_tag": close_tag}
-        arrays["role"] = roles_from_mask(mask, arrays.get("token_ids"), seq_offsets=offsets, **tags)
-    if "span_ids" in arrays:
-        spans = _renumbered(arrays["span_ids"], offsets)
-    else:
-        arrays["span_ids"] = spans_from_mask(mask, offsets)
-        spans = np.array([len(np.unique(ids[ids >= 0])) for ids in np.split(arrays["span_ids"], offsets[1:-1])])
+        role = roles_from_mask(response, arrays.get("token_ids"), seq_offsets=offsets, **tags)
     for name in ("anchors", "span_rewards"):
-        if name in lists:
+        if name in lists and lists[name][0].any():
             _check_lengths(name, lists[name][0], spans, "span")
-    if "reward_parts" in lists:
-        parts, values = lists["reward_parts"]
+            arrays[name] = lists[name][1]
+    parts, values = lists.get("reward_parts", none)
+    if parts.any():
         _check_lengths("reward_parts", parts, np.repeat(parts[:1], len(parts)), "part")
         arrays["reward_parts"] = values.reshape(len(parts), -1)
-    if "reward" in table.column_names:
-        arrays["rewards"] = _numbers(table.column("reward"), "reward").astype(np.float32)
-    if "group_id" in table.column_names:
-        arrays["group_ids"] = _groups(table.column("group_id").to_pylist())
-    elif "token_ids" in arrays:
-        arrays["group_ids"] = _groups(_prompts(arrays["token_ids"], mask, offsets))
-    return Batch(seq_offsets=offsets, **arrays)
+    rewards, ids = _column(table, "reward"), _column(table, "group_id")
+    if rewards is not None:
+        arrays["rewards"] = held("rewards", _elements(rewards), "reward")
+    prompts = _prompts(arrays.get("token_ids", role[:0]), response, offsets)
+    arrays["group_ids"] = groups("group_id", [None] * len(table) if ids is None else ids.to_pylist(), prompts)
+    return Batch(role=role, seq_offsets=offsets, **arrays)
 
 
 def _table(path: PathLike, columns: Sequence[str]) -> Any:
@@ -101,58 +112,96 @@ def _table(path: PathLike, columns: Sequence[str]) -> Any:
         raise InputError("path", f"is {name}, which is no Parquet: {str(error).splitlines()[0]}") from None
 
 
+def _column(table: Any, name: str) -> Any:
+    """Returns the column of that name, or None if it is not there or all null."""
+    column = table.column(name) if name in table.column_names else None
+    return None if column is None or column.null_count == len(column) else column
+
+
 def _lists(table: Any, name: str) -> Tuple[Any, Any]:
-    """Returns the length of each list of a column, and the elements of all of them."""
+    """Returns the length of the list of each row, 0 where it is null, and the elements of all of them."""
     types, compute = importlib.import_module("pyarrow.types"), importlib.import_module("pyarrow.compute")
     column = table.column(name)
+    if types.is_null(column.type):
+        return np.zeros(len(column), np.int64), held(name, [])
     if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
         raise InputError(name, f"has elements of the type {column.type}, want lists with an element per token")
-    if column.null_count:
-        raise InputError(name, f"is missing in {column.null_count} of {len(column)} rows")
-    lengths = compute.list_value_length(column).to_numpy().astype(np.int64)
-    return lengths, _numbers(compute.list_flatten(column), name).astype(_LISTS[name], copy=False)
+    lengths = compute.fill_null(compute.list_value_length(column), 0).to_numpy().astype(np.int64)
+    return lengths, _placed(lengths, held, name, _elements(compute.list_flatten(column)))
 
 
-def _numbers(values: Any, name: str) -> Any:
+def _elements(column: Any) -> Any:
+    """Returns the elements of a column, as an array if they are numbers."""
     types = importlib.import_module("pyarrow.types")
-    kind = values.type
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or len(values) == 0):
-        raise InputError(name, f"has elements of the type {kind}, want numbers")
-    if values.null_count:
-        raise InputError(name, f"has {values.null_count} elements that are null, want numbers")
-    return values.to_numpy()
+    kind = column.type
+    numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return column.to_numpy() if numbers and not column.null_count else column.to_pylist()
+
+
+def _placed(lengths: Any, call: Callable[..., Any], *arguments: Any) -> Any:
+    """Makes a call about the elements of all rows, whose error has the row and the place in it."""
+    try:
+        return call(*arguments)
+    except InputError as error:
+        assert error.index is not None
+        ends = np.cumsum(lengths)
+        row = int(np.searchsorted(ends, error.index[0], "right"))
+        raise InputError(error.argument, error.problem, (row, int(error.index[0] - ends[row] + lengths[row]))) from None
+
+
+def _joined(role: Tuple[Any, Any], mask: Tuple[Any, Any]) -> Tuple[Any, Any]:
+    """Returns the number of tokens of each row and the roles, which are those of the mask in rows without roles."""
+    of_role = role[0] > 0
+    lengths = np.where(of_role, role[0], mask[0])
+    roles = np.empty(int(lengths.sum()), np.uint8)
+    of_role_tokens = np.repeat(of_role, lengths)
+    roles[of_role_tokens] = role[1]
+    roles[~of_role_tokens] = mask[1][np.repeat(~of_role, mask[0])]
+    return lengths, roles
 
 
 def _check_lengths(name: str, lengths: Any, want: Any, unit: str) -> None:
     wrong = np.flatnonzero(lengths != want)
     if len(wrong):
         row = int(wrong[0])
-        raise InputError(name, f"has {lengths[row]} elements in row {row}, want {want[row]}, one per {unit}")
+        expected = f"want {want[row]}, one per {unit}"
+        if unit == "token" and not want[row]:
+            expected = "which has neither mask nor role"
+        raise InputError(name, f"has {lengths[row]} elements in row {row}, {expected}")
 
 
-def _renumbered(ids: Any, offsets: Any) -> Any:
-    """Numbers the spans of each trajectory on from those before, and returns how many each has."""
-    spans, total = [], 0
-    for first, end in zip(offsets, offsets[1:]):
-        own = ids[first:end]
-        spans.append(int(own.max(initial=-1)) + 1)
-        own[own >= 0] += total
-        total += spans[-1]
-    return np.array(spans)
+def _spans(given: Tuple[Any, Any], role: Any, offsets: Any) -> Tuple[Any, Any]:
+    """Returns the span_ids of all rows, each numbered on from those before, and how many spans each has. Those of a
+    row without any are the runs of its response."""
+    all_ids, counts, total, at = spans_from_mask(role != MASKED, offsets), [], 0, 0
+    for row, (first, end) in enumerate(zip(offsets, offsets[1:])):
+        ids, n = all_ids[first:end], int(given[0][row])
+        if n:
+            _check_lengths("span_ids", given[0][row : row + 1], np.array([end - first]), "token")
+            own = given[1][at : at + n].astype(np.int64)
+            at += n
+            before = np.maximum.accumulate(np.append(-1, own))[:-1]
+            wrong = np.flatnonzero((own < -1) | (own > before + 1) | (own < 0) & (role[first:end] != MASKED))
+            if len(wrong):
+                t = int(wrong[0])
+                want = f"-1 to {before[t] + 1}, spans in the order in which they begin"
+                if own[t] == -1:
+                    want = "that of a span, at a response token"
+                raise InputError("span_ids", f"is {own[t]}, want {want}", (row, t))
+        else:
+            own = ids - ids[ids >= 0].min(initial=len(role))
+        counts.append(int(own.max(initial=-1)) + 1)
+        ids[:] = np.where(own < 0, -1, own + total)
+        total += counts[-1]
+    return all_ids, np.array(counts)
 
 
-def _groups(keys: Sequence[Any]) -> Any:
-    """Numbers equal keys in the order in which they appear."""
-    numbers: Dict[Any, int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int32)
-
-
-def _prompts(ids: Any, mask: Any, offsets: Any) -> List[bytes]:
+def _prompts(ids: Any, response: Any, offsets: Any) -> List[bytes]:
     """Returns the tokens of each trajectory before its first response."""
     prompts = []
     for first, end in zip(offsets, offsets[1:]):
-        response = np.flatnonzero(mask[first:end])
-        prompts.append(ids[first : first + response[0] if len(response) else end].tobytes())
+        said = np.flatnonzero(response[first:end])
+        prompts.append(ids[first : first + said[0] if len(said) else end].tobytes())
     return prompts
 
 
@@ -181,31 +230,41 @@ def from_text(path: PathLike, tokenizer: Any, *, open_tag: Sequence[int] = (), c
     ids: List[Any] = []
     mask: List[Any] = []
     ends = []
-    for _, prompt, completion, _ in rows:
-        for text, said in _pieces(tokenizer, prompt, completion):
+    for row in rows:
+        for text, said in _pieces(tokenizer, row.prompt, row.completion):
             tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
             ids += tokens
             mask += [said] * len(tokens)
         ends.append(len(ids))
-    offsets, token_ids, response = np.append(0, ends), np.array(ids, np.int64), np.array(mask, bool)
-    for i, row in enumerate(rows):
-        if not isinstance(row[3], (int, float)):
-            raise InputError("path", f"has {described(row[3])} for the {name[:-1]} of sample {i}, want a number")
-    credit = np.array([row[3] for row in rows], np.float32)
+    offsets, token_ids, response = np.append(0, ends), held("token_ids", ids, "tokenizer"), np.array(mask, bool)
+    try:
+        credit = held(name, [row.credit for row in rows], "advantage" if parquet else "score")
+    except InputError as error:
+        assert error.index is not None
+        raise InputError("path", f"has a sample {error.index[0]} whose {error.argument} {error.problem}") from None
+    prompts = groups("uid", [row.uid for row in rows], [json.dumps(row.prompt).encode() for row in rows])
+    steps = groups("step", [row.step for row in rows], [b"none"] * len(rows))
     role = roles_from_mask(response, token_ids, open_tag=open_tag, close_tag=close_tag, seq_offsets=offsets)
-    arrays = {name: np.repeat(credit, np.diff(offsets)) * response if name == "advantages" else credit}
+    per_token = np.where(response, np.repeat(credit, np.diff(offsets)), np.float32(0))
+    arrays = {name: per_token if name == "advantages" else credit}
     return Batch(
         role=role,
         seq_offsets=offsets,
-        group_ids=_groups([row[0] for row in rows]),
+        group_ids=groups("uid", [f"{step} {prompt}" for step, prompt in zip(steps, prompts)], [b""] * len(rows)),
         span_ids=spans_from_mask(response, offsets),
         token_ids=token_ids,
         **arrays,
     )
 
 
-# The group, the prompt, the completion, and the reward or the advantage of a trajectory.
-_Row = Tuple[Any, Any, Any, float]
+class _Row(NamedTuple):
+    """A trajectory of texts."""
+
+    step: Any
+    uid: Any  # of its group, or None
+    prompt: Any
+    completion: Any
+    credit: Any  # the reward, or the advantage
 
 
 def _trl_rows(path: PathLike) -> List[_Row]:
@@ -213,10 +272,8 @@ def _trl_rows(path: PathLike) -> List[_Row]:
     missing = sorted({"prompt", "completion", "advantage"} - set(table.column_names))
     if missing:
         raise InputError("path", f"is {os.fspath(path)}, which lacks {' and '.join(missing)} of TRL's log_completions")
-    return [
-        ((row.get("step"), json.dumps(row["prompt"])), row["prompt"], row["completion"], row["advantage"])
-        for row in table.to_pylist()
-    ]
+    rows = table.to_pylist()
+    return [_Row(row.get("step"), None, row["prompt"], row["completion"], row["advantage"]) for row in rows]
 
 
 def _verl_rows(path: PathLike) -> List[_Row]:
@@ -229,9 +286,10 @@ def _verl_rows(path: PathLike) -> List[_Row]:
         if not isinstance(row, dict) or not {"input", "output", "score"} <= set(row):
             problem = f"is {os.fspath(path)}, whose line {number} is no object with input, output and score"
             raise InputError("path", problem)
-        # verl's keys are those of a prompt, its rollout, and the output of that.
-        key = re.sub(r"_\d+_\d+$", "", row["uid"]) if isinstance(row.get("uid"), str) else row["input"]
-        rows.append(((row.get("step"), key), row["input"], row["output"], row["score"]))
+        uid = row.get("uid")
+        if isinstance(uid, str):  # verl's keys are those of a prompt, its rollout, and the output of that
+            uid = re.sub(r"_\d+_\d+$", "", uid)
+        rows.append(_Row(row.get("step"), uid, row["input"], row["output"], row["score"]))
     return rows
 
 

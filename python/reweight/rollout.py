@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import secrets
 import stat
 import zipfile
 import zlib
 from dataclasses import fields
-from typing import Any, BinaryIO, Callable, Dict, List, Sequence
+from typing import Any, BinaryIO, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
 
 from ._arrays import F32, I32, I64, as_numpy, check, view
 from ._dumps import FREE_EXPANSION, MOST_EXPANSION, PathLike, from_parquet, from_text
-from ._errors import InputError, described
+from ._errors import InputError, located, printable
+from ._values import check_logprobs, groups, held
 from .batch import Batch, bind, roles_from_mask, spans_from_mask
 
 __all__ = ["from_parquet", "from_slime", "from_text", "from_verl", "load", "save"]
@@ -147,93 +149,130 @@ def from_slime(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seque
     open_tag and close_tag are the token ids of the tags of an action: see roles_from_mask.
     rollout_logprobs are slime's rollout_log_probs, those of the engine, and old_logprobs are
     its log_probs, or where it has not computed them those of the engine as well. Samples of
-    one prompt are a group.
+    one group_index are a group, or without one those of equal prompts.
 
-    Raises InputError if the file is another one, and pickle.UnpicklingError if it holds
-    more than numbers, texts, lists, dicts and tensors.
+    Raises InputError if the file is another one, or has a value that the array of a batch
+    cannot hold, such as an id of 1.5, and pickle.UnpicklingError if it holds more than
+    numbers, texts, lists, dicts and tensors.
     """
     torch = importlib.import_module("torch")
-    file = torch.load(os.fspath(path), map_location="cpu", weights_only=True)
+    name = os.fspath(path)
+    if os.path.isdir(name):
+        raise InputError("path", f"is {name}, which is a directory, want a file")
+    with open(path, "rb") as content:
+        try:
+            file = torch.load(content, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, MemoryError):
+            raise
+        except Exception as error:  # PyTorch has no one error for what torch.save has not written
+            said = printable((str(error).splitlines() or [""])[0])
+            problem = f"is {name}, which torch.load cannot read: {type(error).__name__}: {said}"
+            raise InputError("path", problem) from None
     samples: Any = file.get("samples") if isinstance(file, dict) else None
     if not isinstance(samples, list) or not samples or not all(isinstance(s, dict) and "tokens" in s for s in samples):
         problem = "has no samples of slime, want a file of --save-debug-train-data or --save-debug-rollout-data"
         raise InputError("path", problem)
 
-    def row(i: int, name: str, values: Any, dtype: Any) -> Any:
-        """A list of numbers of a sample."""
+    def of_sample(i: int, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            array = torch.as_tensor(values, dtype=dtype).numpy()
-        except (TypeError, ValueError, RuntimeError):
-            array = None
-        if array is None or array.ndim != 1:
-            raise InputError("path", f"has a sample {i} whose {name} is no list of numbers")
-        return array
+            return call(*arguments)
+        except InputError as error:
+            raise InputError("path", f"has a sample {i} whose {error}") from None
 
-    def numbers(kind: Any, *names: str) -> List[Any]:
-        """A number of each sample, or None where one has none."""
-        values = [_first(sample, *names) for sample in samples]
-        for i, value in enumerate(values):
-            try:
-                values[i] = None if value is None else kind(value)
-            except (TypeError, ValueError, OverflowError):
-                problem = f"has a sample {i} whose {names[-1]} is {described(value)}, want a number"
-                raise InputError("path", problem) from None
-        return values
+    def row(i: int, field: str, array: str, values: Any) -> Any:
+        """A list of numbers of a sample, as the array of that name has them."""
+        if isinstance(values, torch.Tensor):
+            values = of_sample(i, _elements, field, values)
+        if not isinstance(values, (list, tuple, np.ndarray)) or isinstance(values, np.ndarray) and values.ndim != 1:
+            raise InputError("path", f"has a sample {i} whose {field} is no list of numbers")
+        return of_sample(i, held, array, values, field)
 
-    tokens = [row(i, "tokens", sample["tokens"], torch.int64) for i, sample in enumerate(samples)]
+    def numbers(array: str, *fields: str) -> Any:
+        """A number of each sample, or None if none has one."""
+        values = [_first(sample, *fields)[1] for sample in samples]
+        if all(value is None for value in values):
+            return None
+        try:
+            return held(array, values, fields[-1])
+        except InputError as error:
+            assert error.index is not None
+            raise InputError("path", f"has a sample {error.index[0]} whose {fields[-1]} {error.problem}") from None
+
+    tokens = [row(i, "tokens", "token_ids", sample["tokens"]) for i, sample in enumerate(samples)]
     lengths = [len(ids) for ids in tokens]
-    responses = numbers(int, "response_lengths", "response_length")
-    for i, (response, length) in enumerate(zip(responses, lengths)):
-        if response is None or not 0 <= response <= length:
-            problem = f"has a sample {i} whose response_length is {response}, want 0 to {length}, its tokens"
+    responses = numbers("anchors", "response_lengths", "response_length")
+    for i, length in enumerate(lengths):
+        if responses is None or not 0 <= responses[i] <= length:
+            found = None if responses is None else responses[i]
+            problem = f"has a sample {i} whose response_length is {found}, want 0 to {length}, its tokens"
             raise InputError("path", problem)
 
-    def packed(*names: str) -> Any:
-        """The elements of the responses, and 0 for those of prompts, or None."""
-        if any(_first(sample, *names) is None for sample in samples):
-            return None
+    for sample, response in zip(samples, responses):
+        if _first(sample, "loss_masks", "loss_mask")[1] is None:
+            sample["loss_mask"] = np.ones(response, bool)
+
+    def packed(array: str, *fields: str) -> Any:
+        """The elements of the responses, and 0 for those of prompts, or None if no response has any."""
         rows: List[Any] = []
+        has = [i for i, sample in enumerate(samples) if responses[i] and _first(sample, *fields)[1] is not None]
+        if not has:
+            return None
         for i, (sample, length, response) in enumerate(zip(samples, lengths, responses)):
-            values = row(i, names[0], _first(sample, *names), torch.float32)
+            field, found = _first(sample, *fields)
+            if found is None and response:
+                raise InputError("path", f"has a sample {i} without {fields[-1]}, which sample {has[0]} has")
+            values = row(i, field, array, [] if found is None else found)
             if values.shape != (response,):
-                problem = f"has {names[0]} of the shape {list(values.shape)}, want [{response}] like the response"
+                problem = f"has {field} of the shape {list(values.shape)}, want [{response}] like the response"
                 raise InputError("path", problem)
-            rows += [np.zeros(length - response, np.float32), values]
+            if array != "mask":
+                end = seq_offsets[i + 1]
+                of_sample(i, check_logprobs, array, values, mask[end - response : end], field)
+            rows += [np.zeros(length - response, values.dtype), values]
         return np.concatenate(rows)
 
-    for sample, response in zip(samples, responses):
-        if _first(sample, "loss_masks", "loss_mask") is None:
-            sample["loss_mask"] = np.ones(response, np.float32)
-    mask = packed("loss_masks", "loss_mask")
     seq_offsets = np.append(0, np.cumsum(lengths))
-    if any(isinstance(_first(sample, "rewards", "reward"), dict) for sample in samples):
+    mask = packed("mask", "loss_masks", "loss_mask")
+    if mask is None:
+        mask = np.zeros(seq_offsets[-1], bool)
+    if any(isinstance(_first(sample, "rewards", "reward")[1], dict) for sample in samples):
         problem = "has rewards that are dicts, want the file of --save-debug-train-data, which has the one of --reward-key"
         raise InputError("path", problem)
-    rewards = numbers(float, "rewards", "reward")
-    groups: Dict[Any, int] = {}
-    prompts = [row[: length - response].tobytes() for row, length, response in zip(tokens, lengths, responses)]
-    keys = [prompt if index is None else index for index, prompt in zip(numbers(int, "group_index"), prompts)]
+    prompts = [ids[: length - response].tobytes() for ids, length, response in zip(tokens, lengths, responses)]
     ids = np.concatenate(tokens)
+    arrays = {
+        "entropy": packed("entropy", "entropy"),
+        "old_logprobs": packed("old_logprobs", "log_probs"),
+        "ref_logprobs": packed("ref_logprobs", "ref_log_probs"),
+        "advantages": packed("advantages", "advantages"),
+        "values": packed("values", "values"),
+        "rollout_logprobs": packed("rollout_logprobs", "rollout_log_probs"),
+        "returns": packed("returns", "returns"),
+    }
+    if arrays["old_logprobs"] is None:
+        arrays["old_logprobs"] = arrays["rollout_logprobs"]
     return Batch(
         role=roles_from_mask(mask, ids, open_tag=open_tag, close_tag=close_tag, seq_offsets=seq_offsets),
         seq_offsets=seq_offsets,
-        group_ids=np.array([groups.setdefault(key, len(groups)) for key in keys], np.int32),
-        rewards=None if None in rewards else np.array(rewards, np.float32),
+        group_ids=groups("group_index", [sample.get("group_index") for sample in samples], prompts),
+        rewards=numbers("rewards", "rewards", "reward"),
         span_ids=spans_from_mask(mask, seq_offsets),
         token_ids=ids,
-        entropy=packed("entropy"),
-        old_logprobs=packed("log_probs", "rollout_log_probs"),
-        ref_logprobs=packed("ref_log_probs"),
-        advantages=packed("advantages"),
-        values=packed("values"),
-        rollout_logprobs=packed("rollout_log_probs"),
-        returns=packed("returns"),
+        **arrays,
     )
 
 
-def _first(sample: Dict[str, Any], *names: str) -> Any:
-    """Returns the first of these fields that the sample has."""
-    return next((sample[name] for name in names if sample.get(name) is not None), None)
+def _elements(name: str, tensor: Any) -> Any:
+    """Returns the elements of a tensor as an array in the memory of the host, those of bfloat16 as float32."""
+    if tensor.is_nested or tensor.is_sparse or tensor.is_quantized:
+        raise InputError(name, "is a nested, sparse or quantized tensor, want a plain one")
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.is_floating_point() and tensor.element_size() < 4 else tensor).numpy()
+
+
+def _first(sample: Dict[str, Any], *names: str) -> Tuple[str, Any]:
+    """Returns the first of these fields that the sample has, and its value, or the last one and None."""
+    return next(((name, sample[name]) for name in names if sample.get(name) is not None), (names[-1], None))
 
 
 def from_verl(data: Any, *, open_tag: Sequence[int] = (), close_tag: Sequence[int] = ()) -> Batch:
@@ -245,35 +284,59 @@ def from_verl(data: Any, *, open_tag: Sequence[int] = (), close_tag: Sequence[in
     That runs any program that the file holds: let it read your own files only.
 
     responses and response_mask must be there. The rewards are the sums of
-    token_level_scores, and trajectories of one uid are a group; old_log_probs,
+    token_level_scores, and trajectories of one uid are a group, or where that is None those
+    of equal prompts; old_log_probs,
     ref_log_prob, entropys, advantages, values, rollout_log_probs, token_level_rewards (as
     token_rewards) and returns are taken where they are there.
+
+    Raises InputError, a ValueError, for a value that the array of a batch cannot hold, such
+    as an id of 1.5 or a number above all of float32.
     """
     tensors = data.batch
     for name in ("responses", "response_mask"):
         if name not in tensors.keys():
             raise InputError("data", f"has no {name}")
 
-    def floats(name: str) -> Any:
-        return tensors[name].detach().float().cpu().contiguous() if name in tensors.keys() else None
+    def array(name: str, field: str) -> Any:
+        """A tensor as the array of that name has it, or None."""
+        if field not in tensors.keys():
+            return None
+        values = _elements(field, tensors[field])
+        return torch.from_numpy(_padded(values, held, name, values.reshape(-1), field).reshape(values.shape))
 
-    mask = tensors["response_mask"].detach().cpu().contiguous()
-    ids = tensors["responses"].detach().cpu().contiguous()
-    scores = floats("token_level_scores")
+    torch = importlib.import_module("torch")
+    mask, ids = array("mask", "response_mask"), array("token_ids", "responses")
+    role = roles_from_mask(mask, ids, open_tag=open_tag, close_tag=close_tag)
+    fields = {
+        "entropy": "entropys",
+        "old_logprobs": "old_log_probs",
+        "ref_logprobs": "ref_log_prob",
+        "advantages": "advantages",
+        "values": "values",
+        "rollout_logprobs": "rollout_log_probs",
+        "token_rewards": "token_level_rewards",
+        "returns": "returns",
+    }
+    arrays = {name: array(name, field) for name, field in fields.items()}
+    for name, values in arrays.items():
+        if values is not None and values.shape == role.shape:
+            found = values.numpy()
+            _padded(found, check_logprobs, name, found.reshape(-1), role.numpy().reshape(-1), fields[name])
+    scores = array("token_rewards", "token_level_scores")
+    if scores is not None:
+        scores = torch.from_numpy(held("rewards", scores.sum(-1).numpy(), "token_level_scores.sum(-1)"))
     uids = data.non_tensor_batch.get("uid")
-    groups: Dict[Any, int] = {}
-    return Batch(
-        role=roles_from_mask(mask, ids, open_tag=open_tag, close_tag=close_tag),
-        group_ids=None if uids is None else np.array([groups.setdefault(uid, len(groups)) for uid in uids], np.int32),
-        rewards=None if scores is None else scores.sum(-1),
-        span_ids=spans_from_mask(mask),
-        token_ids=ids,
-        entropy=floats("entropys"),
-        old_logprobs=floats("old_log_probs"),
-        ref_logprobs=floats("ref_log_prob"),
-        advantages=floats("advantages"),
-        values=floats("values"),
-        rollout_logprobs=floats("rollout_log_probs"),
-        token_rewards=floats("token_level_rewards"),
-        returns=floats("returns"),
-    )
+    if uids is not None:
+        prompts = [b""] * len(uids)
+        if "prompts" in tensors.keys():  # padded, and all to one length
+            prompts = [row.tobytes() for row in _elements("prompts", tensors["prompts"])]
+        uids = groups("uid", uids, prompts)
+    return Batch(role=role, group_ids=uids, rewards=scores, span_ids=spans_from_mask(mask), token_ids=ids, **arrays)
+
+
+def _padded(like: Any, call: Callable[..., Any], *arguments: Any) -> Any:
+    """Makes a call about the elements of a padded array, whose error has the index there."""
+    try:
+        return call(*arguments)
+    except InputError as error:
+        raise located(error, like.shape) from None

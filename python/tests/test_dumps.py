@@ -97,8 +97,7 @@ class Parquet(Folder):
             ({"anchors": [5]}, "anchors", "has 1 elements in row 0, want 2, one per span"),
             ({"reward_parts": [1.0]}, "reward_parts", "has 2 elements in row 1, want 1, one per part"),
             ({"mask": [0, 1, 0]}, "token_ids", "has 4 elements in row 0, want 3, one per token"),
-            ({"mask": None}, "mask", "is missing in 1 of 3 rows"),
-            ({"mask": [0, 1, None, 1]}, "mask", "has 1 elements that are null, want numbers"),
+            ({"mask": None}, "token_ids", "has 4 elements in row 0, which has neither mask nor role"),
         ):
             self.write([{**rows[0], **change}, *rows[1:]])
             self.refuses(problem, lambda: rollout.from_parquet(self.path), argument)
@@ -118,7 +117,7 @@ class Parquet(Folder):
         problem = "has elements of the type int64, want lists with an element per token"
         self.refuses(problem, lambda: rollout.from_parquet(name), "mask")
         self.write([{"mask": ["a"]}])
-        self.refuses("has elements of the type string, want numbers", lambda: rollout.from_parquet(name), "mask")
+        self.assertInputError("mask", 'mask[0, 0] is "a", want true, false, 1 or 0', lambda: rollout.from_parquet(name))
         self.write([{"mask": [1]}, {"mask": [1]}])
         os.truncate(name, os.path.getsize(name) - 40)
         with self.assertRaisesRegex(reweight.InputError, "which is no Parquet"):
@@ -241,7 +240,7 @@ class Texts(Folder):
             problem = f"is {lines}, whose line 2 is no object with input, output and score"
             self.refuses(problem, lambda: rollout.from_text(lines, words))
         for change, problem in (
-            ({"score": "high"}, "has a str for the reward of sample 0, want a number"),
+            ({"score": "high"}, 'has a sample 0 whose score is "high", want a number'),
             ({"output": 3}, "has a prompt that is a str, want a text or a list of messages, as the completion"),
         ):
             lines.write_text(json.dumps({**good, **change}))

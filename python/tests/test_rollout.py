@@ -1,9 +1,12 @@
 """Batches in files, and batches from the dumps of trainers."""
 
+import io
+import json
 import os
 import pickle
 import tempfile
 import unittest
+import zipfile
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -284,7 +287,7 @@ class Trainers(TestCase):
         batch = None
         for change, want in (
             ({}, None),
-            ({"rollout_log_probs": [-1.0]}, "path has log_probs of the shape [1], want [2] like the response"),
+            ({"rollout_log_probs": [-1.0]}, "path has rollout_log_probs of the shape [1], want [2] like the response"),
             (
                 {"reward": {"format": 1.0}},
                 "path has rewards that are dicts, want the file of --save-debug-train-data, which has the one of --reward-key",
@@ -302,14 +305,16 @@ class Trainers(TestCase):
         for change, want in (
             ({"tokens": 3}, "path has a sample 1 whose tokens is no list of numbers"),
             ({"tokens": "abc"}, "path has a sample 1 whose tokens is no list of numbers"),
-            ({"tokens": [[1]]}, "path has a sample 1 whose tokens is no list of numbers"),
+            ({"tokens": [[1]]}, "path has a sample 1 whose tokens[0] is an array, want an integer"),
             ({"response_length": 5}, "path has a sample 1 whose response_length is 5, want 0 to 3, its tokens"),
             ({"response_length": -1}, "path has a sample 1 whose response_length is -1, want 0 to 3, its tokens"),
-            ({"response_length": None}, "path has a sample 1 whose response_length is None, want 0 to 3, its tokens"),
-            ({"response_length": [2]}, "path has a sample 1 whose response_length is a list, want a number"),
-            ({"group_index": [1]}, "path has a sample 1 whose group_index is a list, want a number"),
-            ({"reward": "good"}, "path has a sample 1 whose reward is a str, want a number"),
-            ({"rollout_log_probs": ["a", "b"]}, "path has a sample 1 whose log_probs is no list of numbers"),
+            ({"response_length": None}, "path has a sample 1 whose response_length is null, want an integer"),
+            ({"response_length": [2]}, "path has a sample 1 whose response_length is an array, want an integer"),
+            ({"response_length": 1.5}, "path has a sample 1 whose response_length is 1.5, want an integer"),
+            ({"reward": "good"}, 'path has a sample 1 whose reward is "good", want a number'),
+            ({"reward": None}, "path has a sample 1 whose reward is null, want a number"),
+            ({"rollout_log_probs": ["a", "b"]}, 'path has a sample 1 whose rollout_log_probs[0] is "a", want a number'),
+            ({"rollout_log_probs": None}, "path has a sample 1 without rollout_log_probs, which sample 0 has"),
         ):
             torch.save({"samples": [sample, {**sample, **change}]}, self.path)
             self.assertInputError("path", want, lambda: reweight.rollout.from_slime(self.path))
@@ -320,6 +325,39 @@ class Trainers(TestCase):
         torch.save({"model": torch.zeros(1)}, self.path)
         with self.assertRaisesRegex(reweight.InputError, "no samples of slime"):
             reweight.rollout.from_slime(self.path)
+
+    def test_slime_other_files(self):
+        """What torch.save has not written is an InputError, or what PyTorch says of pickles."""
+        torch.save({"samples": [{"tokens": [1, 2], "response_length": 1}]}, self.path)
+        whole, text = Path(self.path).read_bytes(), json.dumps({"tokens": [1]}).encode()
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr("a.txt", "hello")
+        npz = io.BytesIO()
+        np.savez(npz, role=np.ones(2, np.uint8))
+        contents = [b"", b"hello\n", b"e", b"\x80", b"\x80\x02.", b"PK\x03\x04", text, archive.getvalue(), npz.getvalue(), bytes(1000)]
+        contents += [whole[:n] for n in (1, 2, 30, 100, len(whole) // 2, len(whole) - 1)]
+        contents += [pickle.dumps(x) for x in (3, [1], {"samples": 1}, {"samples": [{"tokens": 1}]})]
+        contents += [bytes([first, *b"ello world\n"]) for first in range(256)]
+        g = np.random.default_rng(3)
+        for _ in range(100):
+            spoiled = bytearray(whole)
+            spoiled[g.integers(len(whole))] ^= 1 << g.integers(8)
+            contents.append(bytes(spoiled))
+        self.safe()
+        for content in contents:
+            Path(self.path).write_bytes(content)
+            with self.subTest(content[:60]):
+                try:
+                    reweight.rollout.from_slime(self.path)
+                    self.assertEqual(len(content), len(whole))
+                except (reweight.InputError, pickle.UnpicklingError):
+                    pass
+        folder = os.path.dirname(self.path)
+        problem = f"path is {folder}, which is a directory, want a file"
+        self.assertInputError("path", problem, lambda: reweight.rollout.from_slime(folder))
+        with self.assertRaises(FileNotFoundError):
+            reweight.rollout.from_slime(os.path.join(folder, "none"))
 
     def test_pickles_run_nothing(self):
         class Program:
