@@ -2,15 +2,19 @@ package score
 
 import "github.com/seed621a2839/reweight"
 
-// Options are the options of the schemes.
+// Options are the options of the schemes, and what Of asks about its source.
 type Options struct {
 	ActFocus reweight.ActFocusOptions
 	AEM      reweight.AEMOptions
 	GRPO     reweight.GRPOOptions
+
+	// Rows says that the trajectories are rows of a table that was cut anywhere, and not
+	// files: equal pieces of it count as often as there are.
+	Rows bool
 }
 
 // Default holds the papers' constants.
-var Default = Options{reweight.DefaultActFocus, reweight.DefaultAEM, reweight.DefaultGRPO}
+var Default = Options{ActFocus: reweight.DefaultActFocus, AEM: reweight.DefaultAEM, GRPO: reweight.DefaultGRPO}
 
 // Check returns an error, a *reweight.InputError, if an option is out of range.
 func (opt Options) Check() error {

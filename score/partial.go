@@ -29,7 +29,7 @@ type Partial struct {
 	signal     reweight.Signal
 	advantages origin
 	actions    sums     // of the signal of action tokens
-	files      []*File  // by their SHA256, which all differ
+	files      []*File  // by their SHA256, which all differ but for Rows
 	groups     []*group // by their keys, which all differ
 
 	once  sync.Once // sets spans
@@ -52,6 +52,9 @@ type File struct {
 	// SHA256 is of what its trajectories count for. A file of other trajectories has
 	// another; one that tells the same in another format need not.
 	SHA256 [sha256.Size]byte
+
+	// Rows says that it is rows of a table, which can be equal to others and count as well.
+	Rows bool
 
 	Trajectories, Tokens int64
 
@@ -128,7 +131,7 @@ func (p *Partial) Files() iter.Seq[File] {
 // derived from logits. An array that is missing or wrong is an error that names the file,
 // and the line or the element.
 //
-// Of opt, only the signal counts for the statistics. The other options are checked.
+// Of opt, only the signal and Rows count for the statistics. The other options are checked.
 func Of(src *rollout.Source, opt Options) (*Partial, error) {
 	p, err := read(src, opt)
 	if err != nil {
@@ -196,7 +199,7 @@ func read(src source, opt Options) (*Partial, error) {
 			return m.Merged()
 		}
 		if b == nil {
-			b = &builder{name: t.File, file: &File{Name: validText(t.File)}, groups: map[string]*group{}}
+			b = &builder{name: t.File, file: &File{Name: validText(t.File), Rows: opt.Rows}, groups: map[string]*group{}}
 			r.beginFile()
 		}
 		err = src.Guard(func() error {
@@ -379,7 +382,7 @@ func (g *group) sort() {
 }
 
 // Merged returns the statistics of all files. A file that is in two of the partials is an
-// error, and so is no partial at all. A file is known by what its trajectories count for, not
+// error, unless both are Rows, and so is no partial at all. A file is known by what its trajectories count for, not
 // by its name. m is of no use afterwards.
 func (m *Merger) Merged() (*Partial, error) {
 	if m.merged == nil {
@@ -388,7 +391,7 @@ func (m *Merger) Merged() (*Partial, error) {
 	all := m.merged
 	slices.SortFunc(all.files, compareFiles)
 	for i, f := range all.files[min(1, len(all.files)):] {
-		if before := all.files[i]; before.SHA256 == f.SHA256 {
+		if before := all.files[i]; before.SHA256 == f.SHA256 && !(before.Rows && f.Rows) {
 			return nil, sameFile(before.Name, f.Name)
 		}
 	}

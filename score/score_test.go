@@ -157,8 +157,8 @@ func exactly(given *reweight.Batch, opt Options) (weights, advantages []float64)
 func TestMergeRefuses(t *testing.T) {
 	all := trajectories(t)
 	a, b := named("a.jsonl", all[:8]...), named("b.jsonl", all[8:]...)
-	surprisal := Default
-	surprisal.ActFocus.Signal = reweight.SignalSurprisal
+	surprisal, rows := Default, Default
+	surprisal.ActFocus.Signal, rows.Rows = reweight.SignalSurprisal, true
 	given := *all[9]
 	given.Rewards, given.Advantages = nil, make([]float32, given.Tokens())
 	other := *all[9]
@@ -171,6 +171,7 @@ func TestMergeRefuses(t *testing.T) {
 	}{
 		{"the same", pa, "a.jsonl is there twice"},
 		{"a copy", mustOf(t, Default, named("copy.jsonl", all[:8]...)), "a.jsonl and copy.jsonl have the same trajectories: a file counts once; if both are to count, put their trajectories into one file"},
+		{"rows that are no file there", mustOf(t, rows, named("a.jsonl", all[:8]...)), "a.jsonl is there twice"},
 		{"one that is in a merged one", mustMerge(t, pa, pb), "a.jsonl is there twice"},
 		{"another signal", mustOf(t, surprisal, b), "a.jsonl has statistics of the signal energy, and b.jsonl of surprisal"},
 		{"no rewards", mustOf(t, Default, named("g.jsonl", &given)), "advantages come from rewards in a.jsonl, but from advantages in g.jsonl"},
@@ -191,6 +192,26 @@ func TestMergeRefuses(t *testing.T) {
 	}
 	if _, err := of(Default, a, a[:0], named("c", all[20]), a); err == nil || !strings.Contains(err.Error(), "a.jsonl is there twice") {
 		t.Errorf("a source with a file twice: error %v", err)
+	}
+}
+
+// TestRows: equal pieces of a table count as often as there are, as in one file.
+func TestRows(t *testing.T) {
+	all := trajectories(t)
+	rows := Default
+	rows.Rows = true
+	piece, rest := named("piece", all[:8]...), named("rest", all[8:]...)
+	for _, scope := range scopes {
+		opt := rows
+		opt.AEM.Scope = scope
+		one := named("one", slices.Concat(piece, piece, piece, rest)...)
+		want := results(t, mustOf(t, opt, one), opt, one)
+		p := mustOf(t, opt, piece)
+		merged := mustMerge(t, reread(t, mustMerge(t, p, p)), mustOf(t, opt, rest), reread(t, p))
+		if n := merged.Totals(); n.Files != 4 || n.Trajectories != int64(len(all)+16) {
+			t.Errorf("%+v", n)
+		}
+		expectSame(t, results(t, reread(t, merged), opt, piece, rest), want)
 	}
 }
 

@@ -135,6 +135,7 @@ func schemeFlags(flags cli.Flags, opt *score.Options) func() error {
 func partialCommand(args []string, out io.Writer, progress *cli.Progress) error {
 	flags := cli.NewFlags("reweight score partial")
 	options := scoringFlags(flags)
+	rows := flags.Bool("rows", false, "the trajectories are rows of a table and no file: equal pieces of it all count")
 	output := flags.String("o", "", "write the statistics to this `file` and print nothing")
 	names, err := flags.Parse(partialUsage, args, out)
 	if err != nil {
@@ -144,6 +145,7 @@ func partialCommand(args []string, out io.Writer, progress *cli.Progress) error 
 	if err != nil {
 		return err
 	}
+	opt.Score.Rows = *rows
 	if err := checkScore(flags, names, *output); err != nil {
 		return err
 	}

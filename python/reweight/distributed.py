@@ -199,7 +199,9 @@ def _rows_partial(table: Any, **options: Any) -> Dict[str, Any]:
     def done() -> bytes:
         with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
             _write_rows(table, folder)
-            found = run(options["program"], ["score", "partial"], "dataset", *options["flags"], _ROWS, folder=folder)
+            # Without -rows, a block that is equal to another would be a file that is given twice.
+            arguments = [*options["flags"], "-rows", _ROWS]
+            found = run(options["program"], ["score", "partial"], "dataset", *arguments, folder=folder)
         head, *lines = map(json.loads, found.splitlines())
         trajectories = sum(file["trajectories"] for file in lines[: head["files"]])
         if trajectories != len(table):

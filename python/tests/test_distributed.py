@@ -188,6 +188,28 @@ class Pieces(TestCase):
             scored.append(found.select(["weights", "advantages"]))
         self.assertEqual(*scored)
 
+    @unittest.skipIf(importlib.util.find_spec("pyarrow") is None, "PyArrow is not installed")
+    def test_equal_blocks(self):
+        """Rows that are there several times count as often, however they are cut into blocks."""
+        import pyarrow
+
+        rows = []
+        for reward in (1.0, 1.0, 0.0, 1.0):
+            row = {"role": [0, 1, 2], "old_logprobs": [0.0, -1.0, -0.5], "entropy": [0.0, 1.0, reward], "ref_energy": [0.0, 1.0, 1.5]}
+            rows.append({**row, "reward": reward, "group_id": "g"})
+        for flags in ([], ["-scope", "batch"], ["-group-size", "1"]):
+            scored = []
+            for size in (1, 2, 4):
+                options = {"flags": flags, "program": self.program}
+                blocks = [pyarrow.Table.from_pylist(rows[first : first + size]) for first in range(0, 4, size)]
+                done = [distributed._rows_partial(block, **options) for block in blocks]
+                self.assertEqual([row["error"] for row in done], [[""]] * len(blocks))
+                merged = distributed.merge([row["done"][0] for row in done])
+                found = [distributed._rows_apply(block, merged=merged, **options) for block in blocks]
+                scored.append(pyarrow.concat_tables(found).select(["weights", "advantages"]).to_pylist())
+            self.assertEqual(scored[0], scored[2], flags)
+            self.assertEqual(scored[1], scored[2], flags)
+
     def test_imports(self):
         """The engines are not imported with the package."""
         run = run_python(
@@ -261,6 +283,11 @@ def rows(folder, killer):
     scored = distributed.ray_reweight_rows(lines, program=killer, num_cpus=2)
     found = sorted(scored.take_all(), key=lambda row: row["number"])
     said = [np.concatenate([row[name] for row in found]).astype(np.float32).tobytes().hex() for name in ("weights", "advantages")]
+    # The same rows twice, in blocks of one row.
+    twice = lines.limit(4).materialize()
+    twice = distributed.ray_reweight_rows(twice.union(twice).repartition(8), flags=["-signal", "surprisal"]).take_all()
+    scores = sorted((row["number"], list(row["weights"]), list(row["advantages"])) for row in twice)
+    assert len(scores) == 8 and scores[::2] == scores[1::2], scores
     try:
         distributed.ray_reweight_rows(lines.drop_columns(["role"]))
     except distributed.FileError as error:
