@@ -92,7 +92,8 @@ class Commands(unittest.TestCase):
             PATH=os.pathsep.join([str(self.folder / "bin"), os.environ["PATH"]]),
             GOBIN=str(self.folder / "bin"), GOPRIVATE="github.com/seed621a2839", GOFLAGS="",
             GIT_CONFIG_COUNT="3", GIT_CONFIG_KEY_0=f"url.file://{ROOT}.insteadOf", GIT_CONFIG_VALUE_0=url,
-            GIT_CONFIG_KEY_1="user.name", GIT_CONFIG_VALUE_1="a", GIT_CONFIG_KEY_2="user.email", GIT_CONFIG_VALUE_2="a@b.c",
+            GIT_CONFIG_KEY_1="user.name", GIT_CONFIG_VALUE_1="a",
+            GIT_CONFIG_KEY_2="user.email", GIT_CONFIG_VALUE_2="a@b.c",
         )  # fmt: skip
         self.environment.pop("PYTHONHOME", None)
         (self.folder / "bin").mkdir()
