@@ -105,6 +105,10 @@ func checkProgram(t *testing.T, archive *zip.Reader) {
 	if out, err := exec.Command(path, "../../testdata/frozenlake-small.safetensors").CombinedOutput(); err != nil || !bytes.Contains(out, []byte("\nactfocus+aem ")) {
 		t.Errorf("%v:\n%s", err, out)
 	}
+	version := "reweight v" + library.Version + ", go"
+	if out, err := exec.Command(path, "-version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), version) {
+		t.Errorf("-version: %v: %q, want %q and so on", err, out, version)
+	}
 }
 
 var long = flag.Bool("long", false, "make the wheel twice: both have to be the same")
