@@ -216,7 +216,8 @@ func (s *testSide) start(ctx context.Context, group string, order int) (bencher,
 		return &binaryRunner{s, ctx, exe, pkg, pad, workerPatience}, nil
 	}
 	token := fmt.Sprintf("%016x%016x:", rand.Uint64(), rand.Uint64())
-	w := &testWorker{process: process{of: "the tests of " + s.name, patience: workerPatience, mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}, cpu: s.opt.CPU}
+	w := &testWorker{process: process{mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}, cpu: s.opt.CPU}
+	s.describe(&w.process)
 	cmd := s.command(ctx, exe, pkg, "-test.run=^"+worker.Test+"$", "-test.benchmem", "-test.timeout=0")
 	cmd.Env = append(cmd.Env, pad, worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
 		worker.EnvShake+"="+strconv.FormatUint(rand.Uint64(), 10))
@@ -231,6 +232,14 @@ func (s *testSide) start(ctx context.Context, group string, order int) (bencher,
 		return nil, err
 	}
 	return w, nil
+}
+
+// describe says what a process is that will be started.
+func (s *testSide) describe(p *process) {
+	p.of, p.patience, p.module = "the tests of "+s.name, workerPatience, s.pkgs["."].Path
+	if s.module != nil {
+		p.module, p.dir = s.module.Path, s.module.Dir
+	}
 }
 
 func copyFile(to, from string) error {
@@ -462,24 +471,29 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 
 // compareSides compares the benchmarks of packages that are built on both sides.
 func (g *gate) compareSides(ctx context.Context, sides [2]*testSide, packages []string) error {
-	base, now := sides[0], sides[1]
-	c := g.newComparison(base, now)
-	d := discovery{comparison: &c, startup: map[string]time.Duration{}}
-	for i, name := range packages {
-		if info, err := buildinfo.ReadFile(now.exe(name, 0)); i == 0 && err == nil {
+	c := g.newComparison(sides[0], sides[1])
+	if len(packages) > 0 {
+		if info, err := buildinfo.ReadFile(sides[1].exe(packages[0], 0)); err == nil {
 			g.report.Machine.Go = info.GoVersion
 		}
-		if err := d.find(ctx, now.pkgs[name], base.pkgs[name].Benchmarks); err != nil {
+	}
+	return c.findAndCompare(ctx, [2]map[string]gotest.Package{sides[0].pkgs, sides[1].pkgs}, packages)
+}
+
+// findAndCompare finds the benchmarks of packages that both sides have, and compares them.
+func (c *comparison) findAndCompare(ctx context.Context, has [2]map[string]gotest.Package, packages []string) error {
+	d := discovery{comparison: c, has: has, startup: map[string]time.Duration{}}
+	for _, name := range packages {
+		if err := d.find(ctx, name); err != nil {
 			return err
 		}
 	}
 	d.fit()
-	if d.common == 0 {
-		g.nothingYet("the base has none of these benchmarks")
-		return nil
+	c.deadline, c.reserve = time.Now().Add(c.Budget), c.Budget/4
+	if err := c.compare(ctx); err != nil {
+		return err
 	}
-	c.deadline, c.reserve = time.Now().Add(g.Budget), g.Budget/4
-	return c.compare(ctx)
+	return d.nothing()
 }
 
 // buildAll builds the test binaries of packages for both sides, as many at the same time

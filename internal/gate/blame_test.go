@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"path/filepath"
@@ -160,12 +161,12 @@ BenchmarkSame pass`
 	}
 	notes := line.ReplaceAllString(strings.Join(c.Notes, "\n"), "x_test.go:N")
 	for _, note := range []string{
-		"BenchmarkBoth fails in the base: not compared: BenchmarkBoth fails: x_test.go:N: no database",
+		"BenchmarkBoth fails in the base too: not compared: BenchmarkBoth fails: x_test.go:N: no database",
 		"BenchmarkRepaired fails in the base: not compared: ",
-		"BenchmarkFamily/a fails in the base: not compared: BenchmarkFamily fails: x_test.go:N: no b",
+		"BenchmarkFamily/a fails in the base too: not compared: BenchmarkFamily fails: x_test.go:N: no b",
 		"BenchmarkOnce failed 1 times in ",
 		"BenchmarkKilledOnce failed 1 times in ",
-		"db all benchmarks fails in the base: not compared: the tests of " + old + ": it ends without an answer",
+		"db all benchmarks fails in the base too: not compared: the tests of " + old + ": it ends without an answer",
 	} {
 		if !strings.Contains(notes, note) {
 			t.Errorf("no note %q in\n%s", note, notes)
@@ -193,12 +194,12 @@ func TestSettle(t *testing.T) {
 		{1, failure{}, "..", "xx", newBuild},
 		{1, failure{}, "..", "x.", noBlame},
 		{1, failure{}, "..", ".x", noBlame},
-		{1, failure{}, "x.", "xx", notCompared},
+		{1, failure{}, "x.", "xx", bothSides},
 		{1, failure{scarce: true}, "..", "xx", machine},
 		{1, failure{hung: true}, ".", "x", newBuild}, // it is tried once more
-		{0, failure{}, "xx", "..", notCompared},
+		{0, failure{}, "xx", "..", onlyBase},
 		{0, failure{}, "x.", "..", noBlame},
-		{0, failure{}, "..", "x.", notCompared},
+		{0, failure{}, "..", "x.", bothSides},
 	} {
 		side := func(tries string) fakeSide {
 			return func(int) (bencher, error) {
@@ -258,5 +259,163 @@ func TestNothingYet(t *testing.T) {
 	}
 	if _, err := runCompare(t, compareOptions(now, old, ".")); cli.ExitStatus("", err, io.Discard) != 2 {
 		t.Errorf("the other way round: %v", err)
+	}
+}
+
+// crashing is a package that ends before it runs anything, or in a benchmark, in the way and on
+// the side that the environment says.
+const crashing = `package crashing
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"testing"
+)
+
+var words = []int{1, 2, 3}
+
+func crashes(how string) bool {
+	way, side, _ := strings.Cut(os.Getenv("GATE_TEST_CRASH"), ":")
+	return way == how && (side == "both" || side == map[bool]string{false: "base", true: "new"}[isNew])
+}
+
+func init() {
+	switch {
+	case crashes("panic"):
+		words = words[:len(words)+2]
+	case crashes("Fatal"):
+		log.Fatal("no database")
+	case crashes("exit 0"):
+		os.Exit(0)
+	case crashes("deadlock"):
+		select {}
+	case crashes("flag"):
+		flag.CommandLine.Parse([]string{"-nosuch"})
+	}
+}
+
+func TestMain(m *testing.M) {
+	if crashes("TestMain") {
+		fmt.Println("no server")
+		os.Exit(1)
+	}
+	if crashes("no m.Run") {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func BenchmarkX(b *testing.B) {
+	if crashes("benchmark") {
+		panic(fmt.Sprint("of ", b.Name()))
+	}
+	b.ReportMetric(1000, "ns/op")
+}
+`
+
+// TestCrash: what ends before it runs a benchmark fails as a benchmark does: it is a regression
+// of the new side, an error if both sides do it, and passes a change that mends it.
+func TestCrash(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("paths in the messages have backslashes here")
+	}
+	t.Setenv("GATE_TEST_CRASH", "")
+	old, now := twoSides(t, map[string]string{"x_test.go": crashing})
+	var binaries [2]string
+	for i, dir := range [...]string{old, now} {
+		binaries[i] = filepath.Join(t.TempDir(), "x.test")
+		inDir(t, dir, "go", "test", "-c", "-vet=off", "-o", binaries[i], ".")
+	}
+	const all = "all benchmarks"
+	for _, c := range []struct{ way, name, says string }{
+		{"panic", all, "panic: runtime error: slice bounds out of range [:5] with capacity 3 (PLACEx_test.go:22)"},
+		{"Fatal", all, "exit status 1: DATE no database"},
+		{"exit 0", all, "it ends without an answer"},
+		{"deadlock", all, "fatal error: all goroutines are asleep - deadlock! (PLACEx_test.go:28)"},
+		{"flag", all, "flag provided but not defined: -nosuch"},
+		{"TestMain", all, "exit status 1: no server"},
+		{"no m.Run", all, "it ends without an answer"},
+		{"benchmark", "BenchmarkX", "panic: of BenchmarkX (PLACEx_test.go:47)"},
+	} {
+		for _, side := range [...]string{"new", "base", "both"} {
+			for _, pair := range [...][2]string{{old, now}, binaries} {
+				if pair[0] == old && c.way != "panic" && (side != "new" || c.way != "exit 0" && c.way != "TestMain") { // each builds both sides
+					continue
+				}
+				what := c.way + " on " + side + ", " + filepath.Base(pair[0])
+				t.Setenv("GATE_TEST_CRASH", c.way+":"+side)
+				opt := compareOptions(pair[0], pair[1], ".")
+				opt.Metrics = nil
+				got, err := runCompare(t, opt)
+				says := func(of int) string { // of a side
+					place := ""
+					if pair == binaries {
+						place = [...]string{old, now}[of] + "/"
+					}
+					return "the tests of " + pair[of] + ": " + strings.ReplaceAll(c.says, "PLACE", place)
+				}
+				clean := func(s string) string {
+					return regexp.MustCompile(`\d{4}/\d\d/\d\d \d\d:\d\d:\d\d`).ReplaceAllString(s, "DATE")
+				}
+				notes := clean(strings.Join(got.Notes, "\n"))
+				status := cli.ExitStatus("", err, io.Discard)
+				switch side {
+				case "new":
+					if want := c.name + " regression: the new build: " + says(1); status != 1 || clean(got.lines()) != want {
+						t.Errorf("%s: %v, %s\nwant\n%s\nnotes %s", what, err, got.lines(), want, notes)
+					}
+				case "base":
+					want := c.name + " fails in the base: not compared: " + says(0) + "\nNothing to compare yet: what both sides have fails in the base, and not in the new build"
+					if status != 0 || got.Verdict != "pass" || len(got.Results) > 0 || notes != want {
+						t.Errorf("%s: %v, %+v\nnotes\n%s\nwant\n%s", what, err, got, notes, want)
+					}
+				case "both":
+					if want := "nothing can be compared, as both sides fail: " + c.name + ": " + says(0); status != 2 || clean(err.Error()) != want {
+						t.Errorf("%s: %v\nwant\n%s\n%s", what, err, want, notes)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestCrashBeside: a package that crashes beside one that works counts in every report, with
+// its place.
+func TestCrashBeside(t *testing.T) {
+	old, now := twoSides(t, map[string]string{
+		"a/x_test.go": "package a\n\nimport \"testing\"\n\nfunc BenchmarkA(b *testing.B) { b.ReportMetric(1000, \"ns/op\") }\n",
+		"b/x_test.go": "package b\n\nimport \"testing\"\n\nvar list = build(nil)\n\nfunc BenchmarkB(b *testing.B) {}\n\nfunc BenchmarkC(b *testing.B) {}\n",
+		"b/x.go":      "package b\n\nimport \"strconv\"\n\nfunc build(list []int) []int {\n\tif isNew {\n\t\tpanic(strconv.Quote(\"no \\n list\"))\n\t}\n\treturn list\n}\n",
+	})
+	dir := t.TempDir()
+	do, commit := newRepository(t, dir)
+	t.Setenv("TMPDIR", t.TempDir())
+	must.Do(os.CopyFS(filepath.Join(dir, "m"), os.DirFS(old)))
+	commit("README", "text")
+	must.Do(os.CopyFS(filepath.Join(dir, "new"), os.DirFS(now)))
+	must.Do(os.Rename(filepath.Join(dir, "new", "b", "x.go"), filepath.Join(dir, "m", "b", "x.go")))
+	do("rm", "-r", "--quiet", "--cached", "--ignore-unmatch", "new")
+	t.Setenv("GITHUB_ACTIONS", "true")
+	opt := compareOptions("", "", ".")
+	opt.Base, opt.Dir, opt.Metrics = "HEAD", filepath.Join(dir, "m"), nil
+	opt.Files[1], opt.Files[2] = filepath.Join(dir, "gate.xml"), filepath.Join(dir, "gate.md")
+	var out bytes.Buffer
+	err := Run(t.Context(), opt, &out)
+	const says = `b all benchmarks: the new build: the tests of the working tree: panic: "no \n list" (b/x.go:7)`
+	if cli.ExitStatus("", err, io.Discard) != 1 || !strings.HasSuffix(err.Error(), says) {
+		t.Errorf("%v", err)
+	}
+	for what, c := range map[string]struct{ text, want string }{
+		"the table":   {out.String(), "\n" + says + "\n"},
+		"annotations": {out.String(), "\n::error file=m/b/x.go,line=7,title=benchmark regression::" + says},
+		"JUnit":       {string(must.Get(os.ReadFile(opt.Files[1]))), `tests="2" failures="1" skipped="0"`},
+		"Markdown":    {string(must.Get(os.ReadFile(opt.Files[2]))), "REGRESSION against HEAD"},
+	} {
+		if !strings.Contains(c.text, c.want) {
+			t.Errorf("%s has no %q:\n%s", what, c.want, c.text)
+		}
 	}
 }

@@ -132,42 +132,7 @@ func (g *gate) compareBinaries(ctx context.Context, run string) error {
 		return fmt.Errorf("%s tests %s, and %s tests %s: want two binaries of one package",
 			sides[0].name, printable.Text(old), sides[1].name, printable.Text(now))
 	}
-	for _, s := range sides {
-		g.steps.phase("finding the benchmarks of %s", s.name)
-		if err := s.list(ctx); err != nil {
-			return err
-		}
-	}
-	if len(sides[1].pkgs["."].Benchmarks) == 0 {
-		return g.noBenchmark(nil)
-	}
 	return g.compareSides(ctx, sides, []string{"."})
-}
-
-// list finds the benchmark functions of a binary that -bench may mean.
-func (s *testSide) list(ctx context.Context) error {
-	w, err := s.start(ctx, ".", 0)
-	if err != nil {
-		return err
-	}
-	defer w.close()
-	pattern := s.opt.Bench
-	if strings.Contains(pattern, "/") { // it is about sub-benchmarks too
-		pattern = "^Benchmark"
-	}
-	text, _, err := w.(*binaryRunner).execute("-test.list=" + pattern)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	pkg := s.pkgs["."]
-	for line := range strings.Lines(text) {
-		b := gotest.Benchmark{Name: strings.TrimSpace(line)}
-		if strings.HasPrefix(b.Name, "Benchmark") && !slices.Contains(pkg.Benchmarks, b) {
-			pkg.Benchmarks = append(pkg.Benchmarks, b)
-		}
-	}
-	s.pkgs["."] = pkg
-	return err
 }
 
 // A binaryRunner runs a fresh copy of a test binary that has no worker, once for each request.
@@ -180,6 +145,38 @@ type binaryRunner struct {
 }
 
 func (w *binaryRunner) close() { os.Remove(w.exe) }
+
+// list finds the benchmark functions of the binary that -bench may mean.
+func (w *binaryRunner) list() error {
+	pattern := w.side.opt.Bench
+	if strings.Contains(pattern, "/") { // it is about sub-benchmarks too
+		pattern = "^Benchmark"
+	}
+	text, p, err := w.execute("-test.list=" + pattern)
+	pkg := w.side.pkgs[w.pkg]
+	pkg.Benchmarks = nil
+	for line := range strings.Lines(text) {
+		b := gotest.Benchmark{Name: strings.TrimSpace(line)}
+		if strings.HasPrefix(b.Name, "Benchmark") && !slices.Contains(pkg.Benchmarks, b) {
+			pkg.Benchmarks = append(pkg.Benchmarks, b)
+		}
+	}
+	w.side.pkgs[w.pkg] = pkg
+	if err == nil && len(pkg.Benchmarks) == 0 { // there are none, or it ends before it runs anything
+		if text, p, err = w.execute("-test.run=^$"); err == nil {
+			err = p.passed(text)
+		}
+	}
+	return err
+}
+
+// passed returns a failure if a binary ends well, but not by package testing.
+func (p *process) passed(text string) error {
+	if strings.Contains(text, "PASS\n") {
+		return nil
+	}
+	return p.failed(io.EOF)
+}
 
 // run runs the binary. A pattern of the user's may mean other functions too, which are
 // skipped then.
@@ -206,6 +203,7 @@ func (w *binaryRunner) run(q worker.Request) (outcome, error) {
 	o := parseOutcome(output, w.side.opt.CPU)
 	if o.took = max(1, time.Since(begin)); err == nil {
 		o.cpu, o.instructions = p.cmd.ProcessState.UserTime()+p.cmd.ProcessState.SystemTime(), p.instructions()
+		err = p.passed(output)
 	}
 	if len(o.failed) > 0 {
 		err = nil // it is how they failed
@@ -217,7 +215,9 @@ func (w *binaryRunner) run(q worker.Request) (outcome, error) {
 func (w *binaryRunner) execute(args ...string) (output string, p *process, err error) {
 	cmd := w.side.command(w.ctx, w.exe, w.pkg, append(args, "-test.benchmem", "-test.timeout=0")...)
 	cmd.Env = append(cmd.Env, w.pad)
-	p = &process{of: "the tests of " + w.side.name, patience: w.patience}
+	p = new(process)
+	w.side.describe(p)
+	p.patience = w.patience
 	if err := p.run(w.ctx, cmd); err != nil {
 		return "", nil, err
 	}
@@ -230,7 +230,10 @@ func (w *binaryRunner) execute(args ...string) (output string, p *process, err e
 		err = bufio.ErrTooLong
 	}
 	if ended := p.close(); ended != nil || err != nil {
-		return string(text), nil, p.failed(io.EOF)
+		if p.stderr.String() == "" {
+			p.stderr.Write(text)
+		}
+		return string(text), p, p.failed(io.EOF)
 	}
 	return string(text), p, nil
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -20,25 +20,43 @@ import (
 // a block.
 type discovery struct {
 	*comparison
-	startup map[string]time.Duration // of both workers, by package
-	common  int                      // functions that both sides have
-	unfound []string                 // that there was no time for
+	has     [2]map[string]gotest.Package // on either side, by their directory in the module
+	startup map[string]time.Duration     // of both workers, by package
+	common  int                          // functions that both sides have
+	unfound []string                     // that there was no time for
+	leftOut bool                         // some, to keep the budget
 }
 
 // sideNames are what notes call the sides.
 var sideNames = [...]string{"base", "new build"}
 
 // find looks through a package.
-func (d *discovery) find(ctx context.Context, pkg gotest.Package, old []gotest.Benchmark) error {
+func (d *discovery) find(ctx context.Context, name string) error {
 	begin := time.Now()
-	w := workers{c: d.comparison, group: pkg.Rel}
+	w := workers{c: d.comparison, group: name}
 	defer w.close()
-	all := d.newFunction(pkg, leaf{full: "all benchmarks"}) // where TestMain fails, or an init function
-	start := func() error { return w.start(ctx) }
-	if lost, err := d.insist(ctx, &w, all, start, func(bencher) error { return nil }); lost || err != nil {
+	all := d.newFunction(d.has[1][name], leaf{full: "all benchmarks"}) // where TestMain fails, or an init function
+	begins := func(b bencher) error {
+		if r, ok := b.(*binaryRunner); ok { // of which only a run tells what it has
+			return r.list()
+		}
+		return nil
+	}
+	start := func() (err error) {
+		for side := 0; side < 2 && err == nil; side++ {
+			err = w.run(ctx, side, begins)
+		}
 		return err
 	}
-	d.startup[pkg.Rel] = time.Since(begin)
+	lost, err := d.insist(ctx, &w, all, start, begins)
+	if lost || err != nil {
+		return err
+	}
+	d.startup[name] = time.Since(begin)
+	pkg, old := d.has[1][name], d.has[0][name].Benchmarks
+	if len(pkg.Benchmarks) == 0 {
+		return d.noBenchmark(nil)
+	}
 	if pkg.Parallel && d.CPU == 1 {
 		d.note("package %s calls RunParallel, and -cpu is 1: what its benchmarks do at the same time was not measured", pkg.Path)
 	}
@@ -85,10 +103,7 @@ func inPackage(pkg gotest.Package, name string) string {
 }
 
 func (d *discovery) newFunction(pkg gotest.Package, l leaf) *function {
-	file, line := "", 0
-	if rel, err := filepath.Rel(d.top, l.File); err == nil && d.top != "" && l.File != "" {
-		file, line = filepath.ToSlash(rel), l.Line
-	}
+	file, line := d.inTree(place{l.File, l.Line})
 	return &function{Result: Result{Package: pkg.Path, Benchmark: l.full, relative: pkg.Rel, file: file, line: line}, group: pkg.Rel, leaf: l,
 		units: []*Metric{{Unit: nanoseconds}}}
 }
@@ -303,4 +318,19 @@ func (d *discovery) fit() {
 	if len(slow) > 0 {
 		d.note("Left out, as they take too long for -budget %v (%s would do for all): %s", d.Budget, budget(enough), strings.Join(slow, ", "))
 	}
+	d.leftOut = len(d.unfound)+len(slow) > 0
+}
+
+// nothing says why nothing was compared, if nothing was.
+func (d *discovery) nothing() error {
+	switch {
+	case len(d.report.Results) > 0 || d.leftOut:
+	case len(d.broken) > 0:
+		return fmt.Errorf("nothing can be compared, as both sides fail: %s", cli.FirstOf(d.broken))
+	case d.mended:
+		d.nothingYet("what both sides have fails in the base, and not in the new build")
+	case d.common == 0:
+		d.nothingYet("the base has none of these benchmarks")
+	}
+	return nil
 }

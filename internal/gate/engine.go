@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -77,7 +78,9 @@ type comparison struct {
 	rounds    map[string]int // of pairs, by group
 	again     []float64      // see bench.TakePair
 	rand      *rand.Rand
-	late      bool // time was up before all had a verdict
+	late      bool     // time was up before all had a verdict
+	broken    []string // what fails on both sides, and how
+	mended    bool     // something fails in the base only
 }
 
 // open returns the functions that have no verdict.
@@ -540,6 +543,15 @@ func (c *comparison) compare(ctx context.Context) error {
 	}
 	c.profile(ctx)
 	return nil
+}
+
+// inTree returns a place in the git working tree, with slashes; none of a file elsewhere.
+func (g *gate) inTree(at place) (file string, line int) {
+	rel, err := filepath.Rel(g.top, at.file)
+	if g.top == "" || err != nil || !filepath.IsLocal(rel) {
+		return "", 0
+	}
+	return filepath.ToSlash(rel), at.line
 }
 
 // take adds what was found to the report.

@@ -15,12 +15,19 @@ import (
 // to start, is not about a side, and ends the run.
 type failure struct {
 	what   string
-	side   int // of the process: 0 is the base, 1 the new build
+	at     place // of a panic
+	side   int   // of the process: 0 is the base, 1 the new build
 	hung   bool
 	scarce bool // it was killed, or had too little of something: as likely the machine's fault
 }
 
 func (f *failure) Error() string { return f.what }
+
+// A place is a line of a source file.
+type place struct {
+	file string // absolute, unless the build does not tell; or empty
+	line int
+}
 
 // where is the failure with its side.
 func (f *failure) where() string { return sideNames[f.side] + ": " + f.what }
@@ -38,10 +45,11 @@ type failures map[string]*failure
 type blame int
 
 const (
-	noBlame     blame = iota // it fails now and then, or on the first try only
-	newBuild                 // the new build fails each time, and the base does not
-	machine                  // the same, but by what the machine may be to blame for
-	notCompared              // the base fails too, or alone
+	noBlame   blame = iota // it fails now and then, or on the first try only
+	newBuild               // the new build fails each time, and the base does not
+	machine                // the same, but by what the machine may be to blame for
+	bothSides              // the base fails too
+	onlyBase               // the base fails each time, and the new build does not
 )
 
 // settle tries again what failed on one side, in fresh processes of both sides, and says
@@ -96,8 +104,10 @@ func (w *workers) settle(ctx context.Context, first [2]failures, run func(benche
 			all[name] = machine
 		case base == 0 && now > runs:
 			all[name] = newBuild
-		case base > 0 && now > 0 || base > runs:
-			all[name] = notCompared
+		case base > 0 && now > 0:
+			all[name] = bothSides
+		case base > runs:
+			all[name] = onlyBase
 		}
 	}
 	return all, nil
@@ -125,10 +135,18 @@ func (c *comparison) blamed(f *function, b blame, why *failure) {
 	switch f.flakes++; {
 	case b == newBuild:
 		f.Verdict, f.Message, f.failed = bench.Regression, "the "+what, true
+		if f.file == "" {
+			f.file, f.line = c.inTree(why.at)
+		}
 	case b == machine:
 		f.Verdict, f.Message, f.failed = bench.Inconclusive, "the "+what+", each time, and the base does not: the machine may be short of something", true
-	case b == notCompared:
+	case b == bothSides:
 		f.dropped = true
+		c.broken = append(c.broken, f.name()+": "+why.what)
+		c.note("%s fails in the base too: not compared: %s", f.name(), why.what)
+	case b == onlyBase:
+		f.dropped = true
+		c.mended = c.mended || !why.scarce
 		c.note("%s fails in the base: not compared: %s", f.name(), why.what)
 	case f.flakes >= mostFlakes:
 		f.Verdict, f.Message, f.failed = bench.Inconclusive, fmt.Sprintf("it fails now and then: the %s", what), true

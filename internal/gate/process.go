@@ -10,6 +10,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,8 +21,9 @@ import (
 	"github.com/seed621a2839/reweight/internal/execx"
 )
 
-// maxStderr is how many bytes are kept of what a worker prints to standard error.
-const maxStderr = 64 << 10
+// maxStderr is how many bytes are kept of what a worker prints to standard error. A
+// deadlock prints the stacks of all goroutines.
+const maxStderr = 1 << 20
 
 const (
 	workerPatience = time.Minute     // how long an answer may take: any takes far less
@@ -29,6 +34,8 @@ const (
 // JSON.
 type process struct {
 	of       string        // what runs, in errors: "the tests of HEAD"
+	module   string        // path of the module that it tests, or of the package: a panic is told with a line of it
+	dir      string        // of the module, if that is known
 	patience time.Duration // how long an answer may take
 	mark     string        // with which answers begin; other lines are dropped
 	most     int           // bytes of an answer
@@ -152,37 +159,82 @@ func (p *process) failed(err error) *failure {
 	}
 	ended := p.close()
 	what := err.Error()
-	switch why, said := p.killed.Load(), p.said(); {
+	said, tells, at := p.said(p.stderr.String())
+	switch why := p.killed.Load(); {
 	case why != nil:
 		what = *why
 	case ended != nil && gone && ended.Error() == "signal: killed":
 		what = ended.Error()
-	case said != "":
+	case tells:
 		what = said
-	case ended != nil && gone:
-		what = ended.Error()
 	case gone:
 		what = "it ends without an answer"
+		if ended != nil {
+			what = ended.Error()
+		}
+		if said != "" {
+			what += ": " + said
+		}
 	}
 	f := newFailure(p.of + ": " + what)
+	f.at = at
 	f.hung = p.hung.Load()
 	f.scarce = f.scarce && p.killed.Load() == nil
 	return f
 }
 
-// said is the line on standard error that tells why a worker ended: that of a panic
-// without its stack, or else the last. Of a long one it is the beginning.
-func (p *process) said() (line string) {
-	for l := range strings.Lines(p.stderr.String()) {
-		if l = strings.TrimSpace(l); l == "" {
-			continue
-		}
-		for _, telling := range [...]string{"panic: ", "fatal error: ", "flag provided but not defined: "} {
-			if strings.HasPrefix(l, telling) {
-				return short(l)
+// tellings begin the line that tells why a Go program ends by itself: what the runtime says,
+// and what package flag does.
+var tellings = [...]string{"panic: ", "fatal error: ", "SIGABRT: ", "SIGSEGV: ",
+	"flag provided but not defined: ", "flag needs an argument: ", "bad flag syntax: ", "invalid value \"", "invalid boolean value \""}
+
+// frame is the second line of a function in the stack of a goroutine.
+var frame = regexp.MustCompile(`^\t(.+\.go):(\d+)`)
+
+// said returns the line of a process's standard error that tells why it ended, of a panic
+// with its place. If none tells, it is the last. Of a long one it is the beginning.
+func (p *process) said(stderr string) (line string, tells bool, at place) {
+	function := "" // of a stack
+	for l := range strings.Lines(stderr) {
+		text := strings.TrimSpace(l)
+		m := frame.FindStringSubmatch(l)
+		switch {
+		case !tells && text != "":
+			line = short(text)
+			tells = slices.ContainsFunc(tellings[:], func(t string) bool { return strings.HasPrefix(text, t) })
+		case !tells:
+		case m != nil && !strings.HasPrefix(function, "panic(") && !strings.HasPrefix(function, "runtime.") && !strings.HasPrefix(function, "testing."):
+			own := p.owns(function)
+			if own || at.file == "" {
+				at.file = m[1]
+				at.line, _ = strconv.Atoi(m[2])
 			}
+			if own {
+				return p.with(line, at), true, at
+			}
+		case text == "" && function != "": // the end of the first stack
+			return p.with(line, at), true, at
+		case strings.HasSuffix(text, ")"):
+			function = text
 		}
-		line = l
 	}
-	return short(line)
+	return p.with(line, at), tells, at
+}
+
+// owns reports whether a function, as a stack names it, is of the module under test.
+func (p *process) owns(function string) bool {
+	rest, ok := strings.CutPrefix(strings.ReplaceAll(function, "%2e", "."), p.module)
+	return ok && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "_test.") || strings.HasPrefix(rest, "/") && !strings.HasPrefix(rest, "/zz_"))
+}
+
+// with is a line with its place in the module.
+func (p *process) with(line string, at place) string {
+	if at.file == "" {
+		return line
+	}
+	file := strings.TrimPrefix(at.file, p.module+"/") // of a build with -trimpath
+	if rel, err := filepath.Rel(p.dir, at.file); err == nil && filepath.IsLocal(rel) {
+		file = filepath.ToSlash(rel)
+	}
+	return fmt.Sprintf("%s (%s:%d)", line, file, at.line)
 }
