@@ -99,7 +99,7 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options) func(packages []string)
 	flags.IntVar(&opt.CPU, "cpu", 1, "run benchmarks with this `GOMAXPROCS`: with 1 they are disturbed least, and those that work in parallel need more")
 	benchtime := flags.String("benchtime", "", "time benchmarks for so long in one go, or so many calls, as in go test: `100ms` or 10000x (default as long as it needs)")
 	metrics := flags.String("metrics", "B/op,allocs/op", "`units` to judge besides ns/op, or none; of B/op and allocs/op, any more is a regression")
-	flags.DurationVar(&opt.Budget, "budget", 10*time.Minute, "the longest `time` to measure, such as 90s or 20m; what is open then is inconclusive")
+	flags.DurationVar(&opt.Budget, "budget", 10*time.Minute, "the longest `time` to find and measure benchmarks, such as 90s or 20m; what is open then is inconclusive")
 	flags.Float64Var(&opt.Slower, "slower", 1.05, "fail above this `ratio` of the new time to the base's, if it is surely above two fifths of it")
 	flags.StringVar(&opt.Profiles, "profiles", "", "write CPU profiles of both sides of what is slower to this `directory`")
 	for i, format := range gate.Formats {

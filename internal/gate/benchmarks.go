@@ -58,9 +58,10 @@ type outcome struct {
 	failed  map[string]string // what the benchmarks said that failed
 	skipped []string
 	took    time.Duration // set-up included
-	cpu     time.Duration // of it on a CPU; 0 if that is not known
+	queued  time.Duration // of it, while others had the CPU; 0 if that is not known
+	cpu     time.Duration // of a process of its own, whose start and end are much of took; or 0
 
-	instructions uint64 // the same
+	instructions uint64 // 0 if they are not known
 }
 
 // parseOutcome reads what testing prints for benchmarks that run on that many CPUs.
@@ -213,7 +214,7 @@ func (s *testSide) start(ctx context.Context, group string, order int) (bencher,
 	}
 	pad := "BENCHGATE_PAD=" + strings.Repeat("x", rand.IntN(4096))
 	if s.module == nil {
-		return &binaryRunner{s, ctx, exe, pkg, pad, workerPatience}, nil
+		return &binaryRunner{s, ctx, exe, pkg, pad, s.opt.patience()}, nil
 	}
 	token := fmt.Sprintf("%016x%016x:", rand.Uint64(), rand.Uint64())
 	w := &testWorker{process: process{mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}, cpu: s.opt.CPU}
@@ -236,7 +237,7 @@ func (s *testSide) start(ctx context.Context, group string, order int) (bencher,
 
 // describe says what a process is that will be started.
 func (s *testSide) describe(p *process) {
-	p.of, p.patience, p.module = "the tests of "+s.name, workerPatience, s.pkgs["."].Path
+	p.of, p.patience, p.module = "the tests of "+s.name, s.opt.patience(), s.pkgs["."].Path
 	if s.module != nil {
 		p.module, p.dir = s.module.Path, s.module.Dir
 	}
@@ -268,7 +269,7 @@ func (w *testWorker) close() {
 
 func (w *testWorker) run(q worker.Request) (outcome, error) {
 	var a worker.Answer
-	before, instructions := w.cpuTime(), w.instructions()
+	before, queued, instructions := w.cpuTime(), w.queued(), w.instructions()
 	err := w.say(q)
 	if err == nil {
 		err = w.hear(&a)
@@ -283,7 +284,11 @@ func (w *testWorker) run(q worker.Request) (outcome, error) {
 		return outcome{}, newFailure(w.of + ": " + a.Error)
 	}
 	o := parseOutcome(a.Output, w.cpu)
-	o.took, o.cpu, o.instructions = max(1, time.Duration(a.Ns)), w.cpuTime()-before, w.instructions()-instructions
+	o.took, o.instructions = max(1, time.Duration(a.Ns)), w.instructions()-instructions
+	for thread, t := range w.queued() { // more than one may wait at a time
+		o.queued = max(o.queued, t-queued[thread])
+	}
+	o.queued = max(0, min(o.queued, o.took-(w.cpuTime()-before)))
 	return o, nil
 }
 
@@ -480,16 +485,19 @@ func (g *gate) compareSides(ctx context.Context, sides [2]*testSide, packages []
 	return c.findAndCompare(ctx, [2]map[string]gotest.Package{sides[0].pkgs, sides[1].pkgs}, packages)
 }
 
-// findAndCompare finds the benchmarks of packages that both sides have, and compares them.
+// findAndCompare finds the benchmarks of packages that both sides have, for at most half of
+// the budget, and compares them in what is left of it.
 func (c *comparison) findAndCompare(ctx context.Context, has [2]map[string]gotest.Package, packages []string) error {
 	d := discovery{comparison: c, has: has, startup: map[string]time.Duration{}}
+	finding, cancel := context.WithDeadlineCause(ctx, c.started.Add(c.Budget/2), errTimeUp)
+	defer cancel()
 	for _, name := range packages {
-		if err := d.find(ctx, name); err != nil {
+		if err := d.find(finding, name); err != nil {
 			return err
 		}
 	}
 	d.fit()
-	c.deadline, c.reserve = time.Now().Add(c.Budget), c.Budget/4
+	c.reserve = time.Until(c.deadline) / 4
 	if err := c.compare(ctx); err != nil {
 		return err
 	}

@@ -122,6 +122,7 @@ type compared struct {
 type reported struct {
 	Benchmark, Package, Verdict, Message, Accepted string
 	Base_ns                                        float64
+	Calls                                          int
 	Ratio, Reordered                               *bench.Estimate
 	Metrics                                        []struct {
 		Verdict string

@@ -2,8 +2,10 @@ package gate
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"time"
 	"unsafe"
@@ -19,6 +21,21 @@ func (p *process) cpuTime() time.Duration {
 		return 0
 	}
 	return time.Duration(t.Nano())
+}
+
+// queued is the time that each thread of the process was ready to run and others had the
+// CPU, as far as that is known. A thread that sleeps is not ready.
+func (p *process) queued() map[string]time.Duration {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
+	threads := map[string]time.Duration{}
+	for _, name := range files {
+		var running, ready time.Duration
+		if text, err := os.ReadFile(name); err == nil { // the thread still is
+			fmt.Sscan(string(text), &running, &ready)
+		}
+		threads[name] = ready
+	}
+	return threads
 }
 
 // counted is what perf_event_open counts: instructions in user mode.

@@ -10,6 +10,8 @@ import (
 
 func (p *process) cpuTime() time.Duration { return 0 }
 
+func (p *process) queued() map[string]time.Duration { return nil }
+
 func startCounted(cmd *exec.Cmd) (*os.File, error) { return nil, cmd.Start() }
 
 func readCounter(*os.File) uint64 { return 0 }

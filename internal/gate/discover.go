@@ -24,13 +24,14 @@ type discovery struct {
 	startup map[string]time.Duration     // of both workers, by package
 	common  int                          // functions that both sides have
 	unfound []string                     // that there was no time for
+	endless []string                     // that gave no answer in time
 	leftOut bool                         // some, to keep the budget
 }
 
 // sideNames are what notes call the sides.
 var sideNames = [...]string{"base", "new build"}
 
-// find looks through a package.
+// find looks through a package. What ctx leaves no time for is not found.
 func (d *discovery) find(ctx context.Context, name string) error {
 	begin := time.Now()
 	w := workers{c: d.comparison, group: name}
@@ -49,6 +50,10 @@ func (d *discovery) find(ctx context.Context, name string) error {
 		return err
 	}
 	lost, err := d.insist(ctx, &w, all, start, begins)
+	if errors.Is(err, errTimeUp) {
+		d.unfound = append(d.unfound, all.name())
+		return nil
+	}
 	if lost || err != nil {
 		return err
 	}
@@ -76,23 +81,22 @@ func (d *discovery) find(ctx context.Context, name string) error {
 		}
 		b = pkg.Benchmarks[i]
 		d.common++
-		if time.Now().After(d.deadline) {
+		d.steps.next("finding %s", inPackage(pkg, b.Name))
+		found, err := d.leaves(ctx, pkg, b, &w)
+		if errors.Is(err, errTimeUp) {
 			d.unfound = append(d.unfound, inPackage(pkg, b.Name))
 			continue
 		}
-		d.steps.next("finding %s", inPackage(pkg, b.Name))
-		found, err := d.leaves(ctx, pkg, b, &w)
+		for _, f := range found {
+			if err == nil {
+				err = d.calibrate(ctx, f, &w)
+			}
+			if errors.Is(err, errTimeUp) {
+				d.unfound, err = append(d.unfound, f.name()), nil
+			}
+		}
 		if err != nil {
 			return err
-		}
-		for _, f := range found {
-			if time.Now().After(d.deadline) {
-				d.unfound = append(d.unfound, f.name())
-				continue
-			}
-			if err := d.calibrate(ctx, f, &w); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -174,11 +178,19 @@ func list(b bencher, q worker.Request) (l listing, err error) {
 func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, w *workers) (found []*function, err error) {
 	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.Bench, Skip: d.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
 	var has [2]listing
+	var took [2]time.Duration
 	for flakes := 0; ; flakes++ {
 		var first [2]failures
 		for i := range has {
+			begin := time.Now()
 			err := w.run(ctx, i, func(p bencher) (err error) { has[i], err = list(p, q); return err })
-			if why, ok := errors.AsType[*failure](err); ok {
+			took[i] = time.Since(begin)
+			why, ok := errors.AsType[*failure](err)
+			if ok && why.hung && (i == 0 || 4*took[0] > d.patience()) { // it may only be slow
+				d.endless = append(d.endless, inPackage(pkg, b.Name))
+				return nil, nil
+			}
+			if ok {
 				has[i] = listing{failed: failures{b.Name: why}}
 			} else if err != nil {
 				return nil, err
@@ -231,6 +243,11 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 				d.note("%s reports no %s: not compared", f.name(), nanoseconds)
 			default:
 				d.addUnits(f, r, other)
+				once := r.metrics[nanoseconds]
+				if len(has[0].results) == 1 { // and set-up, which each run has
+					once = max(once, float64(took[0]))
+				}
+				f.cost = time.Duration(4 * once)
 				found = append(found, f)
 			}
 		}
@@ -252,30 +269,46 @@ func (d *discovery) addUnits(f *function, base, now result) {
 	}
 }
 
-// calibrate finds how many calls make a block, on the base, and adds the function.
+// calibrate finds how many calls make a block, on the base, and adds the function. One whose
+// first call shows that fit will leave it out is not called again: the call may have been
+// a slow one, but each pair has such a call on both sides.
 func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) error {
-	calls := 1
+	if f.cost/2*time.Duration(bench.NewRule(len(f.units), d.Alpha).Looks[1]) > d.left() {
+		d.functions = append(d.functions, f)
+		return nil
+	}
+	calls, endless := 1, false
 	size := func() error {
-		return w.run(ctx, 0, func(b bencher) error {
+		err := w.run(ctx, 0, func(b bencher) error {
 			return d.size(f, func(n int) (point, error) {
 				calls = n
 				return timeCalls(b, f.leaf, n)
 			})
 		})
+		if why, ok := errors.AsType[*failure](err); ok && why.hung { // a single call has ended in time
+			endless, err = true, nil
+		}
+		return err
 	}
 	lost, err := d.insist(ctx, w, f, size, func(b bencher) error {
 		_, _, err := runLeaf(b, f.leaf, calls, 1)
 		return err
 	})
-	if lost || err != nil {
+	if endless {
+		d.endless = append(d.endless, f.name())
+	}
+	if lost || endless || err != nil {
 		return err
 	}
 	d.functions = append(d.functions, f)
-	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0; side++ {
+	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1; side++ {
 		calls := f.calls
 		err := w.run(ctx, side, func(b bencher) error {
 			return d.grow(f, func(n int) (point, error) { return timeCalls(b, f.leaf, n) })
 		})
+		if errors.Is(err, errTimeUp) { // it can be measured as it is
+			return nil
+		}
 		if why, ok := errors.AsType[*failure](err); ok { // if it is not by chance, it fails again when it is compared
 			f.flakes, f.flake, err = 1, why.where(), nil
 		}
@@ -286,11 +319,11 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 	return nil
 }
 
-// fit leaves out the slowest benchmarks until the others can probably be decided within
-// the budget, and says which.
+// fit leaves out the slowest benchmarks until the others can probably be decided in the time
+// that is left, and says which.
 func (d *discovery) fit() {
 	var slow []string
-	enough := time.Duration(0) // for all of them
+	left, enough := d.left(), time.Duration(0) // for all of them
 	for {
 		units, rest := 0, d.open()
 		round := time.Duration(0)
@@ -304,21 +337,24 @@ func (d *discovery) fit() {
 			}
 		}
 		total := round * time.Duration(bench.NewRule(units, d.Alpha).Looks[1]) // most are decided by then
-		if len(rest) == 0 || total <= d.Budget {
+		if len(rest) == 0 || total <= left {
 			break
 		}
-		enough = max(enough, total)
+		enough = max(enough, total+d.Budget-left)
 		slowest := slices.MaxFunc(rest, func(a, b *function) int { return cmp.Compare(a.cost, b.cost) })
 		slow = append(slow, slowest.name())
 		d.functions = slices.DeleteFunc(d.functions, func(f *function) bool { return f == slowest })
 	}
+	if len(d.endless) > 0 {
+		d.note("Left out, as a run takes longer than %v, too long for -budget %v: %s", d.patience(), d.Budget, strings.Join(d.endless, ", "))
+	}
 	if len(d.unfound) > 0 {
-		d.note("Left out, as it took longer than -budget %v to find benchmarks: %s", d.Budget, cli.FirstOf(d.unfound))
+		d.note("Left out, as it took longer than half of -budget %v to find benchmarks: %s", d.Budget, cli.FirstOf(d.unfound))
 	}
 	if len(slow) > 0 {
 		d.note("Left out, as they take too long for -budget %v (%s would do for all): %s", d.Budget, budget(enough), strings.Join(slow, ", "))
 	}
-	d.leftOut = len(d.unfound)+len(slow) > 0
+	d.leftOut = len(d.endless)+len(d.unfound)+len(slow) > 0
 }
 
 // nothing says why nothing was compared, if nothing was.

@@ -72,8 +72,8 @@ type comparison struct {
 	sides     [2]side // the base, and the new build
 	functions []*function
 	rule      bench.Rule
-	started   time.Time
-	deadline  time.Time      // of finding, and then of measuring: no round begins that would end after it
+	started   time.Time      // with the search for benchmarks
+	deadline  time.Time      // no round begins that would end after it
 	reserve   time.Duration  // before the deadline, for measureReordered
 	rounds    map[string]int // of pairs, by group
 	again     []float64      // see bench.TakePair
@@ -106,12 +106,20 @@ func (c *comparison) measure(ctx context.Context, orders int) error {
 			break
 		}
 		c.steps.next("still open: %d of %d, %v left", len(open), len(c.functions), max(0, c.left()).Round(time.Second))
-		if err := c.round(ctx, due, orders); err != nil {
+		err := c.round(ctx, due, orders)
+		if errors.Is(err, errTimeUp) {
+			c.giveUp(c.open())
+			break
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// errTimeUp is the error of what takes longer than the budget allows.
+var errTimeUp = errors.New("the time is up")
 
 // left is the time until the deadline.
 func (c *comparison) left() time.Duration {
@@ -250,7 +258,7 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 			order[i] = 1 + c.rand.IntN(orders)
 		}
 		if err := s.build(ctx, group, order[i]); err != nil {
-			return err
+			return cmp.Or(context.Cause(ctx), err)
 		}
 	}
 	c.rounds[group]++
@@ -340,7 +348,7 @@ func (w *workers) run(ctx context.Context, side int, ask func(bencher) error) (e
 		err = ask(w.procs[side])
 	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	if why, ok := errors.AsType[*failure](err); ok {
 		why.side = side
@@ -518,7 +526,8 @@ func medians(pairs []bench.Pair) (base, now float64) {
 
 // newComparison returns a comparison of two sides.
 func (g *gate) newComparison(base, now side) comparison {
-	return comparison{gate: g, sides: [2]side{base, now}, deadline: time.Now().Add(g.Budget),
+	begin := time.Now()
+	return comparison{gate: g, sides: [2]side{base, now}, started: begin, deadline: begin.Add(g.Budget), reserve: g.Budget / 4,
 		rand: rand.New(rand.NewPCG(rand.Uint64(), 0))}
 }
 
@@ -526,19 +535,20 @@ func (g *gate) newComparison(base, now side) comparison {
 // error, they are those that there are by then.
 func (c *comparison) compare(ctx context.Context) error {
 	defer c.take()
+	timed, cancel := context.WithDeadlineCause(ctx, c.deadline.Add(c.overtime()), errTimeUp)
+	defer cancel()
 	units := 0
 	for _, f := range c.functions {
 		units += len(f.units)
 	}
-	c.started = time.Now()
 	c.rule = bench.NewRule(units, c.Alpha)
-	if err := c.measure(ctx, 0); err != nil {
+	if err := c.measure(timed, 0); err != nil {
 		return err
 	}
-	if err := c.measureReordered(ctx); err != nil {
+	if err := c.measureReordered(timed); err != nil {
 		return err
 	}
-	if err := c.countInstructions(ctx); err != nil {
+	if err := c.countInstructions(timed); err != nil {
 		return err
 	}
 	c.profile(ctx)
@@ -553,6 +563,10 @@ func (g *gate) inTree(at place) (file string, line int) {
 	}
 	return filepath.ToSlash(rel), at.line
 }
+
+// overtime is how much longer than the budget a run may take: what has begun ends by
+// then, and so do the second witness and profiles.
+func (c *comparison) overtime() time.Duration { return c.Budget / 10 }
 
 // take adds what was found to the report.
 func (c *comparison) take() {
@@ -590,19 +604,25 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 	if len(suspects) == 0 {
 		return nil
 	}
+	var err error
 	for _, s := range c.sides {
-		err := s.build(ctx, suspects[0].group, 1) // the linker of Go 1.21 cannot
 		if err == nil {
-			continue
+			err = s.build(ctx, suspects[0].group, 1) // the linker of Go 1.21 cannot
 		}
+	}
+	if err != nil && ctx.Err() == nil {
 		for _, f := range suspects {
 			f.units[0].message += "; this may be only by where the linker puts functions, as there is no build in random orders: " + err.Error()
 			f.conclude()
 		}
-		return ctx.Err()
+		return nil
 	}
 	again := c.anew(suspects, nanoseconds)
-	err := again.measure(ctx, randomOrders)
+	if err = context.Cause(ctx); err == nil {
+		err = again.measure(ctx, randomOrders)
+	} else if err == errTimeUp {
+		err, again.late = nil, true
+	}
 	for i, f := range suspects {
 		f.reordered(again.functions[i], again.late)
 	}

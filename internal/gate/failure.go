@@ -93,7 +93,7 @@ func (w *workers) settle(ctx context.Context, first [2]failures, run func(benche
 			}
 			add(side, again)
 		}
-		if hung { // it took a minute, and takes one each time
+		if hung { // it took all its patience, and takes that each time
 			break
 		}
 	}

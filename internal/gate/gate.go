@@ -53,6 +53,10 @@ type Options struct {
 	Log      io.Writer            // of what is being done; nil is none
 }
 
+// patience is how long an answer of a process may take. A verdict wants about ten pairs of
+// times, each of four answers, so that what takes longer has none within the budget.
+func (o *Options) patience() time.Duration { return max(2*time.Second, o.Budget/10) }
+
 // A gate measures, and fills in its report.
 type gate struct {
 	Options

@@ -25,10 +25,7 @@ import (
 // deadlock prints the stacks of all goroutines.
 const maxStderr = 1 << 20
 
-const (
-	workerPatience = time.Minute     // how long an answer may take: any takes far less
-	workerGrace    = 5 * time.Second // how long a worker may take to end
-)
+const workerGrace = 5 * time.Second // how long a worker may take to end
 
 // A process is a running worker. What is asked of it and what it answers are lines of
 // JSON.

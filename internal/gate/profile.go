@@ -27,8 +27,13 @@ func (c *comparison) profile(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		slower := max(f.units[0].Base, f.units[0].New)
+		if takes := 2 * max(profileTime, time.Duration(slower)); takes > time.Until(c.deadline)+c.overtime() {
+			c.note("%s has no profile: the time was up", f.name())
+			continue
+		}
 		c.steps.phase("profiling %s", f.name())
-		calls := max(1, int(float64(profileTime)/max(f.units[0].Base, f.units[0].New)))
+		calls := max(1, int(float64(profileTime)/slower))
 		var files [2]string
 		var err error
 		for i, s := range c.sides {

@@ -49,14 +49,19 @@ type point struct {
 	calls int
 	ns    float64 // that the benchmark timed
 	took  float64 // of everything: set-up that is not timed, too
-	busy  float64 // the share of it that the process had a CPU
+	work  float64 // the same without the start of a process
+	own   float64 // the share of it that no other program took the CPU away
 }
 
 // perCall is the ns/op that go test would print.
 func (p point) perCall() float64 { return p.ns / float64(p.calls) }
 
-// onCPU is the point without the time that others had the CPU, as far as that is known.
-func (p point) onCPU() point { return point{p.calls, p.ns * p.busy, p.took * p.busy, 1} }
+// alone is what the benchmark timed without the time that others had the CPU, as far as that
+// is known. The time that a call waits for something, as in a sleep, is its own.
+func (p point) alone() point {
+	p.ns, p.own = p.ns*p.own, 1
+	return p
+}
 
 // timeCalls times a number of calls. Others may use the machine, so the least of three
 // counts, unless they take long.
@@ -67,11 +72,12 @@ func timeCalls(b bencher, l leaf, calls int) (least point, err error) {
 		if err != nil {
 			return point{}, err
 		}
-		p := point{calls, results[0].metrics[nanoseconds] * float64(calls), float64(o.took), 1}
+		ns, took := results[0].metrics[nanoseconds]*float64(calls), float64(o.took)
+		p := point{calls, ns, took, took, 1 - float64(o.queued)/took}
 		if o.cpu > 0 {
-			p.busy = min(1, float64(o.cpu)/p.took)
+			p.work = max(ns, float64(o.cpu))
 		}
-		if i == 0 || p.onCPU().ns < least.onCPU().ns {
+		if i == 0 || p.alone().ns < least.alone().ns {
 			least = p
 		}
 		if took := time.Since(begin); took > 10*longRun || i > 0 && took > longRun {
@@ -94,7 +100,7 @@ func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 	if t := d.Benchtime.Time; t > 0 {
 		block, limit = float64(t), max(limit, float64(t))
 	}
-	var last, p point
+	var first, last, p point
 	var each, fixed float64
 	for f.calls = d.Benchtime.Calls; f.calls == 0; last = p {
 		next := 8 * last.calls
@@ -109,13 +115,13 @@ func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 		if p, err = at(next); err != nil {
 			return err
 		}
-		p = p.onCPU()
-		if next == 1 {
+		if p = p.alone(); next == 1 {
+			first = p
 			continue
 		}
 		n := float64(p.calls - last.calls)
 		each = max((p.ns-last.ns)/n, 0.01)
-		all := max((p.took-last.took)/n, each)
+		all := max((p.work-last.work)/n, each)
 		fixed = max(0, p.ns-float64(p.calls)*each)
 		want := block
 		if d.Benchtime.Time == 0 {
@@ -125,15 +131,17 @@ func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 		case next == 2 && (p.ns < 1.7*last.ns || p.ns < limit):
 		case next == 2:
 			f.calls = 1
-		case p.took >= 2*last.took && float64(p.calls)*all >= limit:
+		case p.work >= 2*last.work && float64(p.calls)*all >= limit:
 			f.calls = max(1, int(min(want/each, limit/all)))
 		case p.ns >= 2*last.ns && float64(p.calls)*each >= want:
 			f.calls = max(1, int(want/each))
 		}
 	}
-	p, err := at(f.calls)
-	if err != nil {
-		return err
+	var err error
+	if p = first; f.calls != 1 || p.took < float64(longRun) { // a long call is not repeated
+		if p, err = at(f.calls); err != nil {
+			return err
+		}
 	}
 	took := p.took
 	if d.Benchtime == (Benchtime{}) {
@@ -207,14 +215,14 @@ func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 		if p.ns < float64(growRun) {
 			return p.perCall()
 		}
-		return p.onCPU().perCall()
+		return p.alone().perCall()
 	}
 	block, err := at(f.calls)
 	first := block
 	for err == nil {
 		long := block
 		differ := func() bool {
-			return perCall(long) > otherSpeed*perCall(block) || long.perCall()*otherSpeed < block.onCPU().perCall()
+			return perCall(long) > otherSpeed*perCall(block) || long.perCall()*otherSpeed < block.alone().perCall()
 		}
 		more := f.calls != first.calls && 8*block.took < float64(blockLimit) // after a growth, look for another
 		for err == nil && !differ() && (more || long.ns < float64(growRun) && long.took < float64(longRun)) && long.calls < 1e8 {

@@ -39,8 +39,9 @@ func TestSize(t *testing.T) {
 	} {
 		longest := 0.0
 		at := func(calls int) (point, error) {
-			p := point{calls, c.timed + c.each(calls)*float64(calls), 0, 1}
-			p.took = 2*c.idle + p.ns + c.timed
+			ns := c.timed + c.each(calls)*float64(calls)
+			took := 2*c.idle + ns + c.timed
+			p := point{calls, ns, took, took, 1}
 			longest = max(longest, p.took)
 			return p, nil
 		}
@@ -62,7 +63,7 @@ func TestSize(t *testing.T) {
 	f.calls = 1
 	cold := func(calls int) (point, error) {
 		ns := 0.9*ms + 0.7*ms*float64(calls)
-		return point{calls, ns, ns, 1}, nil
+		return point{calls, ns, ns, ns, 1}, nil
 	}
 	short, _ := cold(1)
 	if p, err := new(discovery).lengthen(f, short, cold); err != nil || f.calls != 64 || p.calls != 64 {
@@ -70,7 +71,7 @@ func TestSize(t *testing.T) {
 	}
 	f = newSteady("BenchmarkX")
 	d := discovery{comparison: &comparison{gate: &gate{Options: Options{Benchtime: Benchtime{Calls: 777}}}}}
-	must.Do(d.size(f, func(calls int) (point, error) { return point{calls, 1, 1, 1}, nil }))
+	must.Do(d.size(f, func(calls int) (point, error) { return point{calls, 1, 1, 1, 1}, nil }))
 	if f.calls != 777 || f.short != 0 {
 		t.Errorf("%+v", f)
 	}

@@ -50,7 +50,7 @@ func (c *comparison) countInstructions(ctx context.Context) error {
 		return nil
 	}
 	again, notes := c.anew(open, instructions), c.report.Notes
-	again.deadline = time.Now().Add(witnessTime)
+	again.deadline = time.Now().Add(min(witnessTime, max(0, time.Until(c.deadline))+c.overtime()))
 	for i, f := range again.functions {
 		ns := open[i].units[0].Base
 		f.calls = max(1, f.calls, int(float64(countTime)/ns))
