@@ -112,7 +112,7 @@ func (g *gate) accept() {
 		}
 		for i := range g.report.Results {
 			q := &g.report.Results[i]
-			if !a.covers(*q) || q.Verdict != bench.Regression || q.Ratio == nil || q.failed || q.Accepted != "" {
+			if !a.covers(*q) || q.Verdict != bench.Regression || q.Ratio == nil && len(q.Metrics) == 0 || q.failed || q.Accepted != "" {
 				continue
 			}
 			if q.worst() > a.most {

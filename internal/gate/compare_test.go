@@ -286,3 +286,37 @@ BenchmarkSub/same pass`
 		t.Errorf("of nothing: %v", err)
 	}
 }
+
+// TestHiddenTime: a benchmark that hides ns/op, as testing documents, is judged by the units
+// that are asked for.
+func TestHiddenTime(t *testing.T) {
+	old, now := twoSides(t, map[string]string{"x_test.go": `package x
+
+import "testing"
+
+func report(b *testing.B, perItem float64) {
+	for i := 0; i < b.N; i++ {
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(perItem, "ns/item")
+}
+
+func BenchmarkSame(b *testing.B) { report(b, 100) }
+
+func BenchmarkSlower(b *testing.B) { report(b, 100*map[bool]float64{false: 1, true: 1.3}[isNew]) }
+`})
+	opt := compareOptions(old, now, ".")
+	opt.Metrics, opt.Files[3] = []string{"ns/item"}, filepath.Join(t.TempDir(), "bench")
+	c, err := runCompare(t, opt)
+	const want = "BenchmarkSlower regression: has 1.300 times as many ns/item as the base (1.300 to 1.300), N pairs\nBenchmarkSame pass"
+	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want || len(c.Results[0].Pairs) > 0 || c.Results[0].Metrics[0].New != 130 {
+		t.Errorf("%v, %s\nwant\n%s\n%+v", err, got, want, c)
+	}
+	if text := string(must.Get(os.ReadFile(opt.Files[3]))); strings.Contains(text, "ns/op") || !strings.Contains(text, "\t130 ns/item\n") {
+		t.Error(text)
+	}
+	opt.Metrics = nil
+	if c, err := runCompare(t, opt); cli.ExitStatus("", err, io.Discard) != 3 || !slices.Contains(c.Notes, "BenchmarkSame reports no ns/op: not compared") {
+		t.Errorf("%v, %+v", err, c)
+	}
+}

@@ -214,7 +214,7 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 		}
 		for i := range first {
 			for _, name := range slices.Sorted(maps.Keys(first[i])) {
-				if f := d.newFunction(pkg, leaf{b, name}); !d.knows(f) {
+				if f := d.newFunction(pkg, leaf{Benchmark: b, full: name}); !d.knows(f) {
 					first[i][name].side = i
 					d.lost(f, blames[name], first[i][name])
 				}
@@ -232,17 +232,22 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(has[i].results)) {
-			f := d.newFunction(pkg, leaf{b, name})
+			f := d.newFunction(pkg, leaf{Benchmark: b, full: name})
 			r := has[i].results[name]
 			other, both := has[1-i].results[name]
 			switch {
 			case d.knows(f) || both && i == 1:
 			case !both:
 				d.note("%s has a result in the %s only: not compared", f.name(), sideNames[i])
-			case !r.timed() || !other.timed():
-				d.note("%s reports no %s: not compared", f.name(), nanoseconds)
 			default:
 				d.addUnits(f, r, other)
+				if f.leaf.untimed = r.hides() && other.hides(); f.leaf.untimed {
+					f.units[0].Verdict = bench.Pass
+				}
+				if !f.leaf.untimed && (!r.timed() || !other.timed()) || f.leaf.untimed && len(f.units) == 1 {
+					d.note("%s reports no %s: not compared", f.name(), nanoseconds)
+					continue
+				}
 				once := r.metrics[nanoseconds]
 				if len(has[0].results) == 1 { // and set-up, which each run has
 					once = max(once, float64(took[0]))
@@ -301,7 +306,7 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 		return err
 	}
 	d.functions = append(d.functions, f)
-	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1; side++ {
+	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 && !f.leaf.untimed; side++ {
 		calls := f.calls
 		err := w.run(ctx, side, func(b bencher) error {
 			return d.grow(f, func(n int) (point, error) { return timeCalls(b, f.leaf, n) })

@@ -404,6 +404,9 @@ func (f *function) result() Result {
 	r, time := f.Result, f.units[0]
 	r.Time, r.Ratio, r.BaseNs, r.NewNs, r.Pairs = time.Verdict, time.Ratio, time.Base, time.New, time.pairs
 	r.Calls, r.Short, r.Seconds = f.calls, f.short, f.spent.Seconds()
+	if f.leaf.untimed {
+		r.Pairs = nil
+	}
 	for _, u := range f.units[1:] {
 		if len(u.pairs) > 0 {
 			r.Metrics = append(r.Metrics, *u)

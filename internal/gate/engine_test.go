@@ -96,7 +96,7 @@ func steadySide(ns float64) fakeSide { return func(int) (bencher, error) { retur
 
 // newSteady is a function that they measure.
 func newSteady(name string) *function {
-	return &function{Result: Result{Benchmark: name, relative: "."}, leaf: leaf{gotest.Benchmark{Name: name}, name}, calls: 1, blocks: 1, cost: 1, slower: 1.05,
+	return &function{Result: Result{Benchmark: name, relative: "."}, leaf: leaf{Benchmark: gotest.Benchmark{Name: name}, full: name}, calls: 1, blocks: 1, cost: 1, slower: 1.05,
 		units: []*Metric{{Unit: nanoseconds}}}
 }
 

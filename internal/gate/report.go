@@ -234,8 +234,15 @@ func (r report) writeBenchfmt(w io.Writer) error {
 		fmt.Fprintf(&b, "side: %s\n", strings.Fields(side)[0])
 		for _, q := range r.Results {
 			fmt.Fprintf(&b, "pkg: %s\n", q.Package)
-			for n, p := range q.Pairs {
-				fmt.Fprintf(&b, "%s\t%d\t%.6g ns/op", q.Benchmark, q.Calls, [...]float64{p.Base, p.New}[i])
+			taken := len(q.Pairs)
+			if taken == 0 && len(q.Metrics) > 0 { // it reports no time
+				taken = len(q.Metrics[0].pairs)
+			}
+			for n := range taken {
+				fmt.Fprintf(&b, "%s\t%d", q.Benchmark, q.Calls)
+				if n < len(q.Pairs) {
+					fmt.Fprintf(&b, "\t%.6g ns/op", [...]float64{q.Pairs[n].Base, q.Pairs[n].New}[i])
+				}
 				for _, m := range q.Metrics {
 					if n < len(m.pairs) {
 						fmt.Fprintf(&b, "\t%.6g %s", [...]float64{m.pairs[n].Base, m.pairs[n].New}[i], m.Unit)

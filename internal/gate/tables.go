@@ -21,16 +21,20 @@ const textColumns = 2
 // other unit that differs, or that was asked for.
 func (r report) rows(results []Result) (rows [][]string) {
 	for _, q := range results {
-		if q.Ratio == nil || q.Ratio.N == 0 {
-			rows = append(rows, []string{q.name(), r.word(q), "-", "-", "-", "-", "0", "-"})
-			continue
-		}
-		pairs := fmt.Sprint(q.Ratio.N)
-		word := r.word(q)
-		if q.Verdict == bench.Regression && q.Time == bench.Pass && !q.failed { // by another unit
+		word, pairs, took := r.word(q), "0", fmt.Sprintf("%.1f s", q.Seconds)
+		if q.Verdict == bench.Regression && q.Time == bench.Pass && q.Ratio != nil && !q.failed { // by another unit
 			word = q.Time.String()
 		}
-		rows = append(rows, []string{q.name(), word, duration(q.BaseNs), duration(q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), pairs, fmt.Sprintf("%.1f s", q.Seconds)})
+		switch {
+		case q.Ratio != nil && q.Ratio.N > 0:
+			pairs = fmt.Sprint(q.Ratio.N)
+			rows = append(rows, []string{q.name(), word, duration(q.BaseNs), duration(q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), pairs, took})
+		case len(q.Metrics) > 0: // it reports no time
+			pairs = fmt.Sprint(len(q.Metrics[0].pairs))
+			rows = append(rows, []string{q.name(), word, "-", "-", "-", "-", pairs, took})
+		default:
+			rows = append(rows, []string{q.name(), word, "-", "-", "-", "-", pairs, "-"})
+		}
 		for _, m := range q.Metrics {
 			if m.Base == m.New && kindOf(m.Unit) == count {
 				continue
