@@ -121,6 +121,21 @@ func TestExport(t *testing.T) {
 	}
 }
 
+// TestExportFails: what goes wrong in the checkout of the base says that it is the base's.
+func TestExportFails(t *testing.T) {
+	do := aRepository(t, map[string]string{"file.big": "text\n", ".gitattributes": "*.big filter=big\n"})
+	do("config", "filter.big.clean", "cat")
+	do("config", "filter.big.smudge", "no-such-program-here")
+	do("config", "filter.big.required", "true")
+	r := must.Get(openRepository(t.Context(), ".", "HEAD", false))
+	run := must.Get(newRunDir(t.Context()))
+	defer run.remove()
+	want := "writing the files of the base, HEAD (" + r.commit[:12] + "): "
+	if _, err := r.export(t.Context(), run); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "no-such-program-here") {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // deathVariable tells TestDeath of another process that it is to die.
 const deathVariable = "BENCH_GATE_TEST_DEATH"
 

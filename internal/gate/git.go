@@ -154,6 +154,9 @@ func (r *repository) export(ctx context.Context, run *runDir) (tree string, err 
 		"-c", "core.splitIndex=false", // a part of the index would be in the repository
 		"--git-dir=" + r.gitDir, "--work-tree=.", "read-tree", "--reset", "-u", r.commit,
 	})...)
+	if err != nil {
+		err = fmt.Errorf("writing the files of the base, %s: %w", r.against, err)
+	}
 	return tree, err
 }
 
