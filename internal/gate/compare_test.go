@@ -185,12 +185,14 @@ BenchmarkOther pass`
 			t.Errorf("no note %q in %q", note, c.Notes)
 		}
 	}
-	// What does not build is named, and not what is built at the same time.
+	// What does not build is named, on either side, and not what is built at the same time.
 	broken := filepath.Join(now, "sub", "broken_test.go")
 	put(broken, "package sub\n\nvar _ = wrong\n")
 	want = now + ": the tests of example.com/m/sub do not build: sub/broken_test.go:3:9: undefined: wrong"
-	if _, err := runCompare(t, compareOptions(old, now, "Other|Same")); cli.ExitStatus("", err, io.Discard) != 2 || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+	for _, pair := range [...][2]string{{old, now}, {now, old}} {
+		if _, err := runCompare(t, compareOptions(pair[0], pair[1], "Other|Same")); cli.ExitStatus("", err, io.Discard) != 2 || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 	if left, _ := os.ReadDir(temporary); len(left) > 0 {
 		t.Errorf("it leaves %v", left)
