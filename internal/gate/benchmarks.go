@@ -276,7 +276,7 @@ func (w *testWorker) close() {
 
 func (w *testWorker) run(q worker.Request) (outcome, error) {
 	var a worker.Answer
-	before, queued, instructions := w.cpuTime(), w.queued(), w.instructions()
+	before, threads, instructions := w.cpuTime(), w.threads(), w.instructions()
 	err := w.say(q)
 	if err == nil {
 		err = w.hear(&a)
@@ -292,10 +292,7 @@ func (w *testWorker) run(q worker.Request) (outcome, error) {
 	}
 	o := parseOutcome(a.Output, w.cpu)
 	o.took, o.instructions = max(1, time.Duration(a.Ns)), w.instructions()-instructions
-	for thread, t := range w.queued() { // more than one may wait at a time
-		o.queued = max(o.queued, t-queued[thread])
-	}
-	o.queued = max(0, min(o.queued, o.took-(w.cpuTime()-before)))
+	o.queued = max(0, min(queued(threads, w.threads()), o.took-(w.cpuTime()-before)))
 	return o, nil
 }
 

@@ -23,19 +23,18 @@ func (p *process) cpuTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// queued is the time that each thread of the process was ready to run and others had the
-// CPU, as far as that is known. A thread that sleeps is not ready.
-func (p *process) queued() map[string]time.Duration {
+// threads returns the times of the threads of the process, as far as they are known.
+func (p *process) threads() map[string]threadTime {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
-	threads := map[string]time.Duration{}
+	all := map[string]threadTime{}
 	for _, name := range files {
-		var running, ready time.Duration
+		var t threadTime
 		if text, err := os.ReadFile(name); err == nil { // the thread still is
-			fmt.Sscan(string(text), &running, &ready)
+			fmt.Sscan(string(text), &t.ran, &t.queued)
 		}
-		threads[name] = ready
+		all[name] = t
 	}
-	return threads
+	return all
 }
 
 // counted is what perf_event_open counts: instructions in user mode.

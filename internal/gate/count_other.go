@@ -10,7 +10,7 @@ import (
 
 func (p *process) cpuTime() time.Duration { return 0 }
 
-func (p *process) queued() map[string]time.Duration { return nil }
+func (p *process) threads() map[string]threadTime { return nil }
 
 func startCounted(cmd *exec.Cmd) (*os.File, error) { return nil, cmd.Start() }
 

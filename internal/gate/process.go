@@ -67,6 +67,22 @@ func (p *process) run(ctx context.Context, cmd *exec.Cmd) (err error) {
 	return err
 }
 
+// A threadTime is how long a thread has had a CPU, and how long it was ready to run and
+// others had it. A thread that sleeps is not ready.
+type threadTime struct{ ran, queued time.Duration }
+
+// queued returns how long the thread was queued that ran most between two moments: it does the
+// work, and one of the runtime's may be queued all the time that the work sleeps.
+func queued(before, after map[string]threadTime) (t time.Duration) {
+	most := time.Duration(-1)
+	for name, now := range after {
+		if ran := now.ran - before[name].ran; ran > most {
+			most, t = ran, now.queued-before[name].queued
+		}
+	}
+	return t
+}
+
 // instructions is how many the process has executed, with what it has started; 0 if that is
 // not known.
 func (p *process) instructions() uint64 {
