@@ -283,14 +283,9 @@ func (g *gzipMembers) Read(p []byte) (int, error) {
 	if magic, _ := g.in.Peek(2); !bytes.HasPrefix([]byte{0x1f, 0x8b}, magic) {
 		return n, errBehind
 	}
-	if err := g.member.Reset(g.in); err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return n, err
-	}
+	err = g.member.Reset(g.in)
 	g.member.Multistream(false)
-	return n, nil
+	return n, err
 }
 
 // zstdFrames reads frames as gzipMembers does, of which the decoder reads all but the zeros.
