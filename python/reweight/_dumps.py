@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tu
 
 import numpy as np
 
-from ._errors import InputError, described
+from ._errors import InputError, described, file_name
 from ._values import check_logprobs, groups, held
 from .batch import MASKED, Batch, roles_from_mask, spans_from_mask
 
@@ -95,8 +95,8 @@ def _table(path: PathLike, columns: Sequence[str]) -> Any:
     """Returns those of the columns that the Parquet files of that path have."""
     arrow = importlib.import_module("pyarrow")
     datasets, parquet = importlib.import_module("pyarrow.dataset"), importlib.import_module("pyarrow.parquet")
-    name = os.fspath(path)
-    os.stat(path)  # an error that says what is wrong
+    name = file_name("path", path)
+    os.stat(name)  # an error that says what is wrong
     try:
         dataset = datasets.dataset(name, format="parquet")
         for file in dataset.files:
@@ -224,7 +224,7 @@ def from_text(path: PathLike, tokenizer: Any, *, open_tag: Sequence[int] = (), c
     Raises InputError, a ValueError, if the file is another one, or if the chat template does not
     append a message to those before it.
     """
-    with open(path, "rb") as file:
+    with open(file_name("path", path), "rb") as file:
         parquet = file.read(4) == b"PAR1"
     name, rows = ("advantages", _trl_rows(path)) if parquet else ("rewards", _verl_rows(path))
     ids: List[Any] = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import os
+import sys
 from typing import Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -86,6 +88,18 @@ def described(obj: object) -> str:
         return "None"
     name = type(obj).__name__
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+
+
+def file_name(argument: str, path: Union[str, "os.PathLike[str]"]) -> str:
+    """Returns the name of a file, which has to be one that the system takes."""
+    name = os.fsdecode(path)
+    try:
+        if b"\0" not in os.fsencode(name):
+            return name
+        why = "which has a NUL, as no name of a file has"
+    except UnicodeEncodeError:
+        why = f"which file names in {sys.getfilesystemencoding()} cannot hold: set PYTHONUTF8=1, or a locale of UTF-8"
+    raise InputError(argument, f"is {ascii(name)}, {why}")
 
 
 def printable(text: str) -> str:

@@ -52,6 +52,8 @@ def run(
         done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, cwd=folder)
     except OSError as error:
         raise CommandError(f"{program} does not run on {os.uname().nodename}: {error.strerror}") from None
+    except ValueError as error:  # a NUL, or a letter that names have none of in this locale
+        raise InputError(argument, f"or a flag cannot be an argument of a command: {error}") from None
     if done.returncode == 0:
         return done.stdout
     said = done.stderr.decode(errors="replace").strip().splitlines() or ["no error was printed"]

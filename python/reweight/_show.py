@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, List, Sequence, Union
 import numpy as np
 
 from ._arrays import F32, I32, I64, U8, as_numpy, view
-from ._errors import printable
+from ._errors import file_name, printable
 from ._program import PROGRAM, run
 from .batch import ACTION, MASKED, Batch
 from .rollout import save
@@ -90,7 +90,7 @@ def show(
     Raises InputError, a ValueError, if the batch or an argument is wrong, and
     reweight.distributed.CommandError if the program is not there or fails.
     """
-    path = Path(os.path.abspath(path))
+    path = Path(os.path.abspath(file_name("path", path)))
     with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
         # The page calls the batch by the name of its file.
         save(Path(folder, path.stem), batch)

@@ -31,7 +31,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
-from ._errors import InputError
+from ._errors import InputError, file_name
 from ._program import PROGRAM, CommandError, FileError, run
 
 import numpy as np
@@ -52,7 +52,7 @@ def partial(file: PathLike, *, flags: Sequence[str] = (), program: str = PROGRAM
 
     Raises FileError if the file or a flag is wrong, and CommandError if the command fails.
     """
-    return _partial([os.fspath(file)], flags, program)
+    return _partial([file_name("file", file)], flags, program)
 
 
 def _partial(files: Sequence[str], flags: Sequence[str], program: str) -> bytes:
@@ -86,7 +86,7 @@ def apply(
     """Writes weights and advantages of one file of the batch to output, a safetensors file,
     from the merged partials of all its files. An older file of that name is replaced.
     """
-    _apply([os.fspath(file)], merged, os.fspath(output), flags, program)
+    _apply([file_name("file", file)], merged, file_name("output", output), flags, program)
 
 
 def _apply(files: Sequence[str], merged: bytes, output: str, flags: Sequence[str], program: str) -> None:
@@ -267,12 +267,13 @@ def _checked(rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 def _outputs(files: Sequence[PathLike], folder: PathLike) -> Tuple[List[str], List[str]]:
     """Returns the names of the files and of what is written for each, and makes the folder."""
-    names = [os.fspath(file) for file in files]
+    names = [file_name("files", file) for file in files]
     if not names:
         raise InputError("files", "has no elements, want at least one")
+    folder = file_name("folder", folder)
     outputs: Dict[str, int] = {}
     for i, name in enumerate(names):
-        output = os.path.join(os.fspath(folder), os.path.basename(name) + ".safetensors")
+        output = os.path.join(folder, os.path.basename(name) + ".safetensors")
         if output in outputs:
             raise InputError("files", f"is {name}, whose results would have the name of those of {names[outputs[output]]}", i)
         outputs[output] = i

@@ -24,7 +24,7 @@ import numpy as np
 
 from ._arrays import F32, I32, I64, as_numpy, check, view
 from ._dumps import FREE_EXPANSION, MOST_EXPANSION, PathLike, from_parquet, from_text
-from ._errors import InputError, located, printable
+from ._errors import InputError, file_name, located, printable
 from ._values import check_logprobs, groups, held
 from .batch import Batch, bind, roles_from_mask, spans_from_mask
 
@@ -74,7 +74,7 @@ def save(path: PathLike, batch: Batch) -> None:
             found[name] = view(name, getattr(batch, name), _PER_SPAN[name])
             check(name, found[name], (spans,), "span", bound.role, "role")
     arrays: Dict[str, Any] = {n: as_numpy(array).reshape(array.shape if n == "reward_parts" else -1) for n, array in found.items()}
-    _write(os.path.realpath(path), lambda file: np.savez(file, **arrays))
+    _write(os.path.realpath(file_name("path", path)), lambda file: np.savez(file, **arrays))
 
 
 def _write(path: str, fill: Callable[[BinaryIO], None]) -> None:
@@ -114,8 +114,8 @@ def load(path: PathLike) -> Batch:
     Raises InputError, a ValueError, if the file is another one or has no role, if an array is a
     pickle, and if the file is compressed and expands to more than 250 times its size.
     """
-    name = os.fspath(path)
-    with open(path, "rb") as content:
+    name = file_name("path", path)
+    with open(name, "rb") as content:
         try:
             file = np.load(content, allow_pickle=False)
         except (ValueError, EOFError, zipfile.BadZipFile):
@@ -156,10 +156,10 @@ def from_slime(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seque
     numbers, texts, lists, dicts and tensors.
     """
     torch = importlib.import_module("torch")
-    name = os.fspath(path)
+    name = file_name("path", path)
     if os.path.isdir(name):
         raise InputError("path", f"is {name}, which is a directory, want a file")
-    with open(path, "rb") as content:
+    with open(name, "rb") as content:
         try:
             file = torch.load(content, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, MemoryError):

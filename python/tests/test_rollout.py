@@ -14,13 +14,38 @@ from unittest import mock
 
 import adapter_rollouts
 import numpy as np
-from support import TESTDATA, TestCase, needs_torch, read_safetensors, torch
+from support import TESTDATA, TestCase, needs_torch, read_safetensors, run_python, torch
 
 import reweight
 import reweight.rollout
 
 OPEN, CLOSE = 6, 7  # the tags of the rollouts
 TAGS = {"open_tag": [OPEN], "close_tag": [CLOSE]}
+
+
+# Calls with names of files, and what they raise. It runs in a locale without other letters than those of ASCII.
+NAMES = """
+import json, numpy as np, reweight
+from reweight import distributed, rollout
+
+b = reweight.Batch(role=np.array([[0, 1]], np.uint8), advantages=np.ones((1, 2), np.float32))
+found = {}
+for what, name in ("letters", "s\\u00e4"), ("NUL", "a\\0b"):
+    calls = dict(
+        save=lambda: rollout.save(name, b), load=lambda: rollout.load(name), slime=lambda: rollout.from_slime(name),
+        parquet=lambda: rollout.from_parquet(name), text=lambda: rollout.from_text(name, None),
+        show=lambda: reweight.show(b, name), partial=lambda: distributed.partial(name),
+        apply=lambda: distributed.apply(name, b"", "a"), to=lambda: distributed.apply("a", b"", name),
+        dask=lambda: distributed.dask_reweight(None, [name], "a"), folder=lambda: distributed.dask_reweight(None, ["a"], name),
+        flag=lambda: distributed.partial("a", flags=[name]),
+    )
+    for call in calls:
+        try:
+            calls[call]()
+        except Exception as error:
+            found[call + " " + what] = [type(error).__name__, str(error)]
+print(json.dumps(found))
+"""
 
 
 class Files(TestCase):
@@ -166,6 +191,22 @@ class Files(TestCase):
         with self.assertRaises(FileNotFoundError) as caught:
             reweight.rollout.save(path, reweight.Batch(role=np.ones((1, 2), np.uint8)))
         self.assertEqual(caught.exception.filename, path)
+
+    def test_names(self):
+        """Names that the locale cannot hold, and a NUL, in all that takes the name of a file."""
+        run = run_python(NAMES, cwd=self.folder, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+        self.assertEqual(run.returncode, 0, run.stderr)
+        found = json.loads(run.stdout)
+        self.assertEqual(len(found), 24)
+        arguments = dict(partial="file", apply="file", to="output", dask="files", folder="folder", flag="file")
+        problems = {"letters": "in ascii cannot hold: set PYTHONUTF8=1", "NUL": "which has a NUL"}
+        for call, (kind, text) in found.items():
+            with self.subTest(call):
+                function, what = call.split()
+                problem = "or a flag cannot be an argument" if function == "flag" else problems[what]
+                self.assertEqual(kind, "InputError")
+                self.assertRegex(text, f"^{arguments.get(function, 'path')} .*{problem}")
+        self.assertEqual(os.listdir(self.folder), [])
 
     def test_load_refuses(self):
         np.savez(self.path, rewards=np.zeros(1))
