@@ -152,6 +152,13 @@ def _placed(lengths: Any, call: Callable[..., Any], *arguments: Any) -> Any:
 def _joined(role: Tuple[Any, Any], mask: Tuple[Any, Any]) -> Tuple[Any, Any]:
     """Returns the number of tokens of each row and the roles, which are those of the mask in rows without roles."""
     of_role = role[0] > 0
+    role_ends, mask_ends = np.cumsum(role[0]), np.cumsum(mask[0])
+    for row in np.flatnonzero(of_role & (mask[0] > 0)):
+        of_roles = role[1][role_ends[row] - role[0][row] : role_ends[row]] != MASKED
+        of_mask = mask[1][mask_ends[row] - mask[0][row] : mask_ends[row]] != 0
+        if not np.array_equal(of_roles, of_mask):
+            problem = f"and role say different tokens of row {row} to be the response's, want one of them"
+            raise InputError("mask", problem)
     lengths = np.where(of_role, role[0], mask[0])
     roles = np.empty(int(lengths.sum()), np.uint8)
     of_role_tokens = np.repeat(of_role, lengths)

@@ -133,9 +133,6 @@ class Step:
         written. Raises InputError for an array that is missing, and as the functions of the entries do."""
         if not isinstance(batch, Batch):
             raise TypeError(f"batch is {described(batch)}, want a Batch")
-        for e in self.entries:
-            if e.kind != "loss":
-                self._given(e)
         own = dataclasses.replace(batch)  # whose arrays are replaced, not written
         self._reward(batch, own)
         own.advantages = self._advantages(batch, own)
@@ -242,7 +239,9 @@ class Step:
             own.rewards = np.zeros(n, np.float32) if isinstance(role, np.ndarray) else role.new_zeros(n, dtype=sys.modules["torch"].float32)
         kl = self.options["kl_rewards"] if "kl_rewards" in self.options else {"kl_coef": 0}
         made = _schemes.kl_rewards(own, **kl)
-        return made if batch.token_rewards is None else made + bind(batch, "token_rewards").arrays["token_rewards"].owner
+        if batch.token_rewards is None:
+            return made
+        return made + bind(batch, "token_rewards").arrays["token_rewards"].owner
 
 
 def _makes_advantages(e: Entry) -> bool:
