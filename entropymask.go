@@ -14,16 +14,16 @@ type EntropyMaskOptions struct {
 var DefaultEntropyMask = EntropyMaskOptions{Rho: 0.2}
 
 // EntropyMask sets mask to 1 at the response tokens with the highest entropies, to 0
-// elsewhere (arXiv 2506.01939), and returns the smallest entropy that is kept, in
-// nats. Of the n response tokens of the batch,
+// elsewhere (arXiv 2506.01939). Of the n response tokens of the batch,
 //
 //	K = min(n, max(1, floor(Rho n + 0.9999)))    threshold = the K-th largest entropy
 //	mask_t = 1 where Entropy[t] >= threshold
 //
-// All tokens at the threshold are kept, so that their order does not matter. Without
-// response tokens mask and threshold are 0. The mask is meant for the weights of Loss:
-// it leaves numerator and denominator of its means. As a factor of the advantage it
-// leaves only the numerator.
+// All tokens at the threshold are kept, so that their order does not matter. The mask is
+// meant for the weights of Loss: it leaves numerator and denominator of its means. As a
+// factor of the advantage it leaves only the numerator.
+//
+// In Go, the threshold is returned, in nats. It is 0 without response tokens.
 //
 // mask, Role and Entropy have one element per token; mask may be Entropy. A wrong
 // shape, a Rho out of range, or an entropy of a response token that is not finite, is

@@ -8,7 +8,7 @@ package reweight
 //
 // with S the trajectories of the batch. A group of one has mean 0; every trajectory counts,
 // in S and in its group, also one without response tokens. Masked tokens get 0. The loss of
-// GPG is PolicyPG.
+// GPG is the policy gradient, pg.
 //
 // advantages has one element per token, Rewards and GroupIDs one per trajectory;
 // advantages may be any array of b that is one float32 per token: none is read. A wrong

@@ -40,9 +40,9 @@ type ReinforcePlusPlusOptions struct {
 // DefaultReinforcePlusPlus discounts nothing.
 var DefaultReinforcePlusPlus = ReinforcePlusPlusOptions{Gamma: 1}
 
-// ReinforcePlusPlus sets returns to the discounted sums of TokenRewards, backwards over
-// the response tokens of each trajectory, and advantages to these, whitened
-// (REINFORCE++, arXiv 2501.03262; verl, compute_reinforce_plus_plus_outcome_advantage):
+// ReinforcePlusPlus sets advantages to the discounted sums of TokenRewards, backwards
+// over the response tokens of each trajectory, whitened (REINFORCE++, arXiv 2501.03262; verl,
+// compute_reinforce_plus_plus_outcome_advantage):
 //
 //	G_t = r_t + Gamma G_next(t)    A_t = (G_t - mean) / sqrt(var + 1e-8)
 //
@@ -51,8 +51,11 @@ var DefaultReinforcePlusPlus = ReinforcePlusPlusOptions{Gamma: 1}
 // reward of an outcome belongs at the trajectory's last response token. Masked tokens
 // get 0.
 //
+// In Go, returns gets the sums before they are whitened, unless it is nil. It may be
+// TokenRewards in the place of advantages.
+//
 // advantages, TokenRewards and Role have one element per token, and SeqOffsets must be
-// set; returns may be nil. advantages or returns may be TokenRewards. A wrong shape or
+// set. advantages may be TokenRewards. A wrong shape or
 // option, a reward of a response token that is not finite, or fewer than two response
 // tokens, is an error, and nothing is written.
 func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, opt ReinforcePlusPlusOptions) error {

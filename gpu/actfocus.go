@@ -4,36 +4,30 @@ import (
 	"cmp"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // values are what a kernel makes of two arrays: Values of chains.cuh.
 type values struct {
 	a, b Ptr
-	form uint64
+	form uint64 // of package shape
 }
-
-// The forms; chains.cuh has the same.
-const (
-	plain      = iota // a
-	negated           // -a
-	difference        // a - b
-)
 
 // signalOf returns what the signal is made of.
 func signalOf(b *Batch, s reweight.Signal) (v values, first string, err error) {
 	switch s {
 	case reweight.SignalEnergy:
-		v, first = values{a: b.RefEnergy, form: plain}, "RefEnergy"
+		v, first = values{a: b.RefEnergy, form: shape.Plain}, "RefEnergy"
 	case reweight.SignalRefEntropy:
-		v, first = values{a: b.RefEntropy, form: plain}, "RefEntropy"
+		v, first = values{a: b.RefEntropy, form: shape.Plain}, "RefEntropy"
 	case reweight.SignalSurprisal:
-		v, first = values{a: b.OldLogprobs, form: negated}, "OldLogprobs"
+		v, first = values{a: b.OldLogprobs, form: shape.Negated}, "OldLogprobs"
 	default:
-		v, first = values{a: b.OldLogprobs, b: b.RefLogprobs, form: difference}, "OldLogprobs"
+		v, first = values{a: b.OldLogprobs, b: b.RefLogprobs, form: shape.Difference}, "OldLogprobs"
 	}
 	err = checkArrays(b.Tokens, array{first, v.a, 4})
-	if err == nil && v.form == difference {
+	if err == nil && v.form == shape.Difference {
 		err = checkArrays(b.Tokens, array{"RefLogprobs", v.b, 4})
 	}
 	return v, first, err

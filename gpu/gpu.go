@@ -29,8 +29,6 @@
 // documentation names: 8 bytes a field.
 package gpu
 
-//go:generate go test -count=1 -run ^TestGenerated$ . -write
-
 import (
 	"errors"
 	"fmt"
@@ -99,17 +97,6 @@ func Upload[E any](d *Device, dst Ptr, src []E, s Stream) error {
 // Download copies device memory to dst after what was queued on the stream, and waits.
 func Download[E any](d *Device, dst []E, src Ptr, s Stream) error {
 	return d.drv.Download(raw.Bytes(dst), src, s)
-}
-
-// A kernel says how a kernel is launched.
-type kernel struct {
-	name    string
-	threads int // of a CTA
-	shared  int // bytes of dynamic shared memory of a CTA
-
-	// How many times as many threads and bytes the CTAs have where all that a call needs
-	// can run at a time; 0: they always have the same.
-	team int
 }
 
 // A function is a kernel on a device, for one size of its CTAs. most is how many of them the

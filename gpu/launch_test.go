@@ -13,6 +13,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/gpu/device"
 	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 
@@ -237,17 +238,19 @@ func entries(t *testing.T) map[string]entry {
 // has.
 func TestKernels(t *testing.T) {
 	device := entries(t)
-	listed := map[string]kernel{}
-	for _, k := range kernels {
-		if _, twice := listed[k.name]; twice {
-			t.Errorf("%s is listed twice", k.name)
+	listed := map[string]shape.Kernel{}
+	for _, k := range shape.Kernels {
+		if _, twice := listed[k.Name]; twice {
+			t.Errorf("%s is listed twice", k.Name)
 		}
-		listed[k.name] = k
-		e, ok := device[k.name]
+		listed[k.Name] = k
+		e, ok := device[k.Name]
 		if !ok {
-			t.Errorf("%s is listed, and in no module", k.name)
-		} else if e.ntid != k.threads*max(1, k.team) {
-			t.Errorf("%s is listed with %d threads, %d times, and made for %d", k.name, k.threads, k.team, e.ntid)
+			t.Errorf("%s is listed, and in no module", k.Name)
+		} else if e.ntid != k.Threads*max(1, k.Team) {
+			t.Errorf("%s is listed with %d threads, %d times, and made for %d", k.Name, k.Threads, k.Team, e.ntid)
+		} else if e.module != k.Module {
+			t.Errorf("%s is listed in %s, and in %s", k.Name, k.Module, e.module)
 		}
 	}
 	for name, e := range device {
@@ -267,7 +270,7 @@ func TestKernels(t *testing.T) {
 		l, ok := drv.launched[name]
 		if !ok {
 			t.Errorf("%s: none of the calls launches it", name)
-		} else if want := (launched{k.threads, k.shared, device[name].params}); l != want {
+		} else if want := (launched{k.Threads, k.Shared, device[name].params}); l != want {
 			t.Errorf("%s: launched with %+v, want %+v", name, l, want)
 		}
 	}
@@ -276,17 +279,17 @@ func TestKernels(t *testing.T) {
 // TestTeams: teams take the rows where the device runs as many teams at a time, and warps
 // where there are more rows.
 func TestTeams(t *testing.T) {
-	for rows, times := range map[int]int{1: rowTeam, 2 * 3: rowTeam, 2*3 + 1: 1} {
+	for rows, times := range map[int]int{1: shape.RowTeam, 2 * 3: shape.RowTeam, 2*3 + 1: 1} {
 		ws, drv := idleWorkspace(t)
 		drv.launched = map[string]launched{}
 		logits := Rows{Ptr: somewhere, DType: reweight.DTypeBF16, Rows: rows, Vocab: 10}
 		must.Do(ws.TokenStats(Stats{LSE: somewhere}, logits, IDs{}, reweight.DefaultTokenStats))
 		must.Do(ws.TokenStats(Stats{LogSumSqProbs: somewhere}, logits, IDs{}, reweight.DefaultTokenStats))
 		must.Do(ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, RowGradientInput{Logprobs: somewhere, Grad: somewhere}, reweight.DefaultRowGradient))
-		for _, k := range kernels {
-			l, ok := drv.launched[k.name]
-			if ok && (l.threads != times*k.threads || l.shared != times*k.shared) {
-				t.Errorf("%d rows: %s is launched with %d threads and %d bytes, want %d times %d and %d", rows, k.name, l.threads, l.shared, times, k.threads, k.shared)
+		for _, k := range shape.Kernels {
+			l, ok := drv.launched[k.Name]
+			if ok && (l.threads != times*k.Threads || l.shared != times*k.Shared) {
+				t.Errorf("%d rows: %s is launched with %d threads and %d bytes, want %d times %d and %d", rows, k.Name, l.threads, l.shared, times, k.Threads, k.Shared)
 			}
 		}
 		if len(drv.launched) != 3 {

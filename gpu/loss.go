@@ -5,13 +5,8 @@ import (
 	"math"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/problem"
-)
-
-const (
-	groupTokens    = 128 // tokens of a group, which half a warp sums: surrogate.cuh
-	groupThreads   = 256
-	segmentThreads = 128 // of loss_segments: a warp sums a segment
 )
 
 // segments are what is summed by itself: Segments of surrogate.cuh.
@@ -21,10 +16,12 @@ type segments struct {
 }
 
 // slots returns how many groups have a place in scratch memory.
-func slots(tokens, segments int) int { return tokens/groupTokens + segments }
+func slots(tokens, segments int) int { return tokens/shape.GroupTokens + segments }
 
 // ctas returns how many CTAs give every group a half of a warp.
-func (s *segments) ctas() int { return perThread(slots(int(s.tokens), int(s.count)), groupThreads/16) }
+func (s *segments) ctas() int {
+	return perThread(slots(int(s.tokens), int(s.count)), shape.GroupThreads/16)
+}
 
 // surrogateParams are those of surrogate.
 type surrogateParams struct {
@@ -95,22 +92,10 @@ type lossParams struct {
 	aggregation, normLength int64
 }
 
-// segmentState is SegmentState of loss.cu.
-type segmentState struct {
-	responses    int64
-	sum, squares float64
-	sums         reweight.SurrogateSums
-}
-
-// lossState is LossState of loss.cu.
-type lossState struct {
-	wrong, sequences uint32
-	longest          uint64
-	k3               float64
-}
-
 // lossBytes returns the bytes of the state of a loss with so many segments.
-func lossBytes(segments int) int { return sizeOf[lossState]() + segments*sizeOf[segmentState]() }
+func lossBytes(segments int) int {
+	return sizeOf[shape.LossState]() + segments*sizeOf[shape.SegmentState]()
+}
 
 // Loss computes the clipped surrogate of the batch with token weights, its gradient with
 // respect to each log-probability, and the metrics, as reweight.Workspace.Loss does, the
@@ -151,7 +136,7 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 		}
 	}
 	p.of = ws.surrogateOf(grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role, s, 1, &opt)
-	ctas := max(s.ctas(), perThread(b.Trajectories, groupThreads))
+	ctas := max(s.ctas(), perThread(b.Trajectories, shape.GroupThreads))
 	if err := ws.fill(state, 0, lossBytes(int(s.count))); err != nil {
 		return err
 	}
@@ -165,6 +150,6 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 	}
 	return launch(ws, p,
 		step{"loss_tokens", ctas},
-		step{"loss_segments", perThread(int(s.count), segmentThreads/32)},
+		step{"loss_segments", perThread(int(s.count), shape.SegmentThreads/32)},
 		step{"loss_total", 1})
 }

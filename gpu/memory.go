@@ -1,14 +1,16 @@
 package gpu
 
-import "github.com/seed621a2839/reweight/internal/problem"
+import (
+	"github.com/seed621a2839/reweight/internal/gpu/shape"
+	"github.com/seed621a2839/reweight/internal/problem"
+)
 
 // What a bench compares the kernels with: on the same device, in the same run, nothing
 // reads or copies memory much faster.
 
 const (
-	memoryCTA  = 256                    // threads
-	vector     = 16                     // bytes that a thread reads or writes at a time
-	memoryTile = 8 * vector * memoryCTA // bytes that a CTA does at a time
+	vector     = 16                               // bytes that a thread reads or writes at a time
+	memoryTile = 8 * vector * shape.MemoryThreads // bytes that a CTA does at a time
 )
 
 // memoryParams are Memory of memory.cu.

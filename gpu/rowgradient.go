@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
@@ -84,5 +85,5 @@ func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, of RowGradientInput,
 		bonus:       opt.EntropyBonus,
 		rows:        ws.rowsParams(&logits, ids, opt.Temperature),
 	}
-	return launch(ws, p, step{at(opt.Temperature, gradientKernels[logits.DType]), logits.wanted()})
+	return launch(ws, p, step{at(opt.Temperature, shape.Gradient[logits.DType]), logits.wanted()})
 }

@@ -126,41 +126,6 @@ func checkTemperature(tau float64) error {
 	return nil
 }
 
-// The shapes of the kernels on rows; rows.cuh has the same.
-const (
-	rowBuffer  = 8192 + 128 // bytes of shared memory for a chunk of a row
-	rowSums    = 4 * 16 * 4 // bytes of shared memory for one of the sums of its blocks
-	rowMisfit  = 16         // bytes of shared memory for what a warp of a team finds
-	rowThreads = 32         // a warp takes a row at a time
-	rowTeam    = 4          // or so many warps together, where the device can run as many teams as there are rows
-)
-
-// The kernels on rows: one for each DType, at temperature 1 and at any other. A warp of
-// token_stats fills one buffer while it sums what is in the other. token_stats_squares is
-// what computes LogSumSqProbs.
-var (
-	statsKernels    = ofDTypes("token_stats_", reweight.DTypeF16)
-	squaresKernels  = ofDTypes("token_stats_squares_", reweight.DTypeF16)
-	gradientKernels = ofDTypes("row_gradient_", reweight.DTypeBF16)
-)
-
-// ofDTypes returns the names of kernels for each DType up to last.
-func ofDTypes(prefix string, last reweight.DType) (names [][2]string) {
-	for d := range last + 1 {
-		name := prefix + d.String()
-		names = append(names, [2]string{name, name + "_tempered"})
-	}
-	return names
-}
-
-// named lists kernels whose warps want so many bytes of shared memory.
-func named(names [][2]string, shared int) (list []kernel) {
-	for _, n := range names {
-		list = append(list, kernel{n[0], rowThreads, shared, rowTeam}, kernel{n[1], rowThreads, shared, rowTeam})
-	}
-	return list
-}
-
 // at returns which of two kernels serves the temperature.
 func at(temperature float64, names [2]string) string {
 	if temperature == 1 {

@@ -4,13 +4,11 @@ import (
 	"cmp"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/gpu/shape"
 )
 
-// spanThreads are those of a CTA of the kernels that give a warp to each of n things.
-const spanThreads = 128
-
-// perWarp returns how many of their CTAs it takes.
-func perWarp(n int) int { return perThread(n, spanThreads/32) }
+// perWarp returns how many CTAs it takes to give a warp to each of n things.
+func perWarp(n int) int { return perThread(n, shape.SpanThreads/32) }
 
 // A rangesParams is Ranges of spans.cu.
 type rangesParams struct {

@@ -3,16 +3,12 @@ package gpu
 import (
 	"cmp"
 	"unsafe"
-)
 
-const (
-	passThreads  = 256 // of the kernels that pass over arrays
-	passPack     = 4   // tokens that a thread of theirs takes at a time: tokens.cuh
-	chainThreads = 544 // of those with sums in float64: chains.cuh
+	"github.com/seed621a2839/reweight/internal/gpu/shape"
 )
 
 // passes returns how many CTAs give every thread of a pass over n tokens something to do.
-func passes(n int) int { return perThread(n, passThreads*passPack) }
+func passes(n int) int { return perThread(n, shape.PassThreads*shape.PassPack) }
 
 // multiplyParams are those of multiply.cu.
 type multiplyParams struct {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
@@ -72,9 +73,9 @@ func (ws *Workspace) TokenStats(dst Stats, logits Rows, ids IDs, opt reweight.To
 func (ws *Workspace) tokenStats(dst Stats, logits *Rows, ids IDs, temperature float64) error {
 	p := &ws.params.stats
 	*p = tokenStatsParams{lse: dst.LSE, entropy: dst.Entropy, logprob: dst.Logprob, logSumSqProbs: dst.LogSumSqProbs, rows: ws.rowsParams(logits, ids, temperature)}
-	names := statsKernels
+	names := shape.Stats
 	if dst.LogSumSqProbs != 0 {
-		names = squaresKernels
+		names = shape.Squares
 	}
 	return launch(ws, p, step{at(temperature, names[logits.DType]), logits.wanted()})
 }

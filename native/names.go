@@ -1,5 +1,5 @@
 // Package native says what reweight.h declares, for what calls the C library and for what
-// `go generate ./gpu` writes. native/build makes the library.
+// `go generate ./...` writes. native/build makes the library.
 package native
 
 import (

@@ -325,8 +325,9 @@ typedef struct reweight_stats {
  * and lse is wanted. ids is read only if dst->logprobs is set, and may be NULL otherwise.
  * temperature is positive and finite; lse is always at 1. A row with a NaN has NaN
  * throughout; one with +inf, or all -inf, has that lse, and NaN for the others. */
-REWEIGHT_API int reweight_token_stats(const reweight_workspace *ws, const reweight_stats *dst, const reweight_rows *logits,
-                                      const reweight_ids *ids, double temperature, reweight_error *error);
+REWEIGHT_API int reweight_token_stats(const reweight_workspace *ws, const reweight_stats *dst,
+                                      const reweight_rows *logits, const reweight_ids *ids, double temperature,
+                                      reweight_error *error);
 
 typedef struct reweight_row_gradient_options {
 	double temperature;   /* of the policy: positive and finite */
@@ -356,10 +357,11 @@ typedef struct reweight_row_gradient_options {
  * not read, and an id may be -1, which is that of another column. logprobs and entropy are
  * those of the whole row. reweight_token_stats gives this lse where its temperature is 1. A
  * row whose lse is not finite gets NaN. */
-REWEIGHT_API int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst, const reweight_rows *logits,
-                                       const reweight_ids *ids, const float *logprobs, const float *entropy,
-                                       const float *grad, const float *grad_entropy, const float *lse,
-                                       const reweight_row_gradient_options *options, reweight_error *error);
+REWEIGHT_API int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst,
+                                       const reweight_rows *logits, const reweight_ids *ids, const float *logprobs,
+                                       const float *entropy, const float *grad, const float *grad_entropy,
+                                       const float *lse, const reweight_row_gradient_options *options,
+                                       reweight_error *error);
 
 /* ---- Batches of rollouts ---- */
 
@@ -430,7 +432,8 @@ typedef struct reweight_actfocus_result {
  * weights may be an array of the signal. Needs scratch for SURPRISAL and LOG_RATIO. A signal
  * of an action token that is not finite is an error. result may be NULL. */
 REWEIGHT_API int reweight_actfocus(const reweight_workspace *ws, reweight_actfocus_result *result, float *weights,
-                                   const reweight_batch *batch, const reweight_actfocus_options *options, reweight_error *error);
+                                   const reweight_batch *batch, const reweight_actfocus_options *options,
+                                   reweight_error *error);
 
 /* ---- AEM (arXiv 2605.00425) ---- */
 
@@ -674,8 +677,9 @@ typedef struct reweight_loss_result {
  * logprobs or ref_logprobs with a kl_coef. Needs scratch if weights is set, if kl_coef is not
  * 0 and grad is logprobs or ref_logprobs, where the sequence is the span, and with CLIP_COV
  * and KL_COV. */
-REWEIGHT_API int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, float *grad, const float *weights,
-                               const reweight_batch *batch, const reweight_loss_options *options, reweight_error *error);
+REWEIGHT_API int reweight_loss(const reweight_workspace *ws, reweight_loss_result *result, float *grad,
+                               const float *weights, const reweight_batch *batch, const reweight_loss_options *options,
+                               reweight_error *error);
 
 typedef struct reweight_value_loss_options {
 	double clip;         /* the new value counts within this of the old one; above 0 */
@@ -704,6 +708,42 @@ REWEIGHT_API int reweight_value_loss(const reweight_workspace *ws, reweight_valu
                                      const reweight_batch *batch, const reweight_value_loss_options *options,
                                      reweight_error *error);
 /* generated schemes */
+/* ---- OverlongPenalty ---- */
+
+typedef struct reweight_overlong_penalty_options {
+	int64_t maximum; /* response tokens from which the penalty is full, at least buffer */
+	int64_t buffer; /* tokens before it over which the penalty grows, above 0 */
+	double penalty; /* at maximum, at least 0; 0: there is none */
+} reweight_overlong_penalty_options;
+
+#define REWEIGHT_DEFAULT_OVERLONG_PENALTY {20480, 4096, 1}
+
+/* Sets penalties[q], which is to be added to the reward of trajectory q with n_q response
+ * tokens (DAPO, arXiv 2503.14476):
+ *
+ *   p_q = max(-penalty, min(0, -penalty (n_q - (maximum - buffer)) / buffer))
+ *
+ * It is 0 up to maximum - buffer tokens and -penalty from maximum on. Observations between
+ * the turns do not count: they are not the policy's.
+ *
+ * penalties has one element per trajectory, and may be rewards, which is not read. A wrong
+ * shape or option is an error, and penalties is not written. */
+REWEIGHT_API int reweight_overlong_penalty(const reweight_workspace *ws, float *penalties, const reweight_batch *batch,
+                                           const reweight_overlong_penalty_options *options, reweight_error *error);
+
+/* ---- GroupFilter ---- */
+
+/* Sets weights to 1 at the response tokens of groups whose rewards differ, or which have one
+ * member, to 0 elsewhere (DAPO's dynamic sampling, arXiv 2503.14476): trajectories whose
+ * advantages are all 0 leave numerator and denominator of the loss. rewards are compared
+ * exactly. Every trajectory of a group counts, also one without response tokens.
+ *
+ * weights has one element per token, rewards and group_ids one per trajectory; weights may
+ * be any array of the batch that is one float32 per token: none is read. A wrong shape or a
+ * reward that is not finite is an error, and weights is not written. */
+REWEIGHT_API int reweight_group_filter(const reweight_workspace *ws, float *weights, const reweight_batch *batch,
+                                       reweight_error *error);
+
 /* ---- RLOO ---- */
 
 /* Sets advantages to each trajectory's reward less the mean reward of the others of its
@@ -740,10 +780,12 @@ typedef struct reweight_reinforce_plus_plus_options {
  *
  * advantages, token_rewards and role have one element per token, and seq_offsets must be
  * set. advantages may be token_rewards. A wrong shape or option, a reward of a response
- * token that is not finite, or fewer than two response tokens, is an error, and advantages
- * is not written. */
-REWEIGHT_API int reweight_reinforce_plus_plus(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
-                                              const reweight_reinforce_plus_plus_options *options, reweight_error *error);
+ * token that is not finite, or fewer than two response tokens, is an error, and nothing is
+ * written. */
+REWEIGHT_API int reweight_reinforce_plus_plus(const reweight_workspace *ws, float *advantages,
+                                              const reweight_batch *batch,
+                                              const reweight_reinforce_plus_plus_options *options,
+                                              reweight_error *error);
 
 /* ---- ReinforcePlusPlusBaseline ---- */
 
@@ -761,8 +803,45 @@ REWEIGHT_API int reweight_reinforce_plus_plus(const reweight_workspace *ws, floa
  * may be any array of the batch that is one float32 per token: none is read. A wrong shape,
  * a reward that is not finite, or fewer than two response tokens, is an error, and
  * advantages is not written. */
-REWEIGHT_API int reweight_reinforce_plus_plus_baseline(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
-                                                       reweight_error *error);
+REWEIGHT_API int reweight_reinforce_plus_plus_baseline(const reweight_workspace *ws, float *advantages,
+                                                       const reweight_batch *batch, reweight_error *error);
+
+/* ---- OTB ---- */
+
+typedef struct reweight_otb_options {
+	int32_t turns; /* positions count response tokens alone, not all tokens of the trajectory */
+	int32_t zero_tail; /* no baseline where the longest trajectory of its group is alone */
+} reweight_otb_options;
+
+#define REWEIGHT_DEFAULT_OTB {0, 1}
+
+/* Sets advantages to the rewards to come of each response token, less a baseline of its
+ * position that makes the variance of the gradient small (optimal token baseline; verl,
+ * compute_optimal_token_baseline_advantage and, with turns,
+ * compute_multi_turn_optimal_token_baseline_advantage):
+ *
+ *   G_t = sum of token_rewards from t on              W_t = sum of w up to t
+ *   w_t = 1 - 2 e^old_logprobs[t] + sum_sq_probs[t]     A_t = G_t - B of the position of t
+ *   B   = sum G W / (sum W + 1e-8)
+ *
+ * The first two sums are over the response tokens of a trajectory. Those of B are over the
+ * trajectories of a group that have a response token at that position: its place in the
+ * trajectory, masked tokens counted, or, with turns, among its response tokens. w estimates
+ * the squared norm of the gradient of the token's log-probability with respect to the
+ * logits.
+ *
+ * A group of one trajectory has B = 0; every trajectory counts, also one without response
+ * tokens. With zero_tail, a trajectory with more response tokens than any other of its group
+ * has B = 0 from the position on that is the second largest number of them. The reward of an
+ * outcome belongs at the trajectory's last response token. verl multiplies w by the squared
+ * weight of its rollout correction where it has one; this does not. Masked tokens get 0.
+ *
+ * advantages, token_rewards, old_logprobs and sum_sq_probs have one element per token,
+ * group_ids one per trajectory; advantages may be any array of the batch that is one float32
+ * per token: all are read before it is written. A wrong shape, or a value of a response
+ * token that is not finite, is an error, and advantages is not written. */
+REWEIGHT_API int reweight_otb(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                              const reweight_otb_options *options, reweight_error *error);
 
 /* ---- GiGPO ---- */
 
@@ -865,6 +944,95 @@ REWEIGHT_API int reweight_gtpo(const reweight_workspace *ws, float *advantages, 
 REWEIGHT_API int reweight_grpo_s(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                                  const reweight_gtpo_options *options, reweight_error *error);
 
+/* ---- OPO ---- */
+
+/* Sets advantages to each trajectory's reward less the baseline of its group with the least
+ * variance, for which a long response counts more (on-policy RL with optimal reward
+ * baseline, arXiv 2505.23585; verl, compute_opo_outcome_advantage):
+ *
+ *   A = r - sum_g n r / sum_g n
+ *
+ * with n the response tokens of a trajectory. The baseline of a group of one is 0. Masked
+ * tokens get 0.
+ *
+ * advantages has one element per token, rewards and group_ids one per trajectory; advantages
+ * may be any array of the batch that is one float32 per token: none is read. A wrong shape
+ * or a reward that is not finite is an error, and advantages is not written. */
+REWEIGHT_API int reweight_opo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                              reweight_error *error);
+
+/* ---- PassAtK ---- */
+
+typedef struct reweight_pass_at_k_options {
+	double eps; /* added to the standard deviation, at least 0 */
+	int32_t divide_by_std; /* false: the difference itself, to which eps does not matter */
+} reweight_pass_at_k_options;
+
+#define REWEIGHT_DEFAULT_PASS_AT_K {1e-06, 1}
+
+/* Sets advantages to how far the highest reward of each group is above the second highest,
+ * at the response tokens of the trajectory that has it (the gradient of the expected
+ * maximum, arXiv 2503.19595; verl, compute_grpo_passk_outcome_advantage):
+ *
+ *   A = (r_first - r_second) / (std_g + eps)
+ *
+ * with n-1 in the variance of the group's rewards, or without that divisor. All other tokens
+ * get 0. Where several have the highest reward, A is 0.
+ *
+ * advantages has one element per token, rewards and group_ids one per trajectory; advantages
+ * may be any array of the batch that is one float32 per token: none is read. A wrong shape
+ * or option, a reward that is not finite, or a group of one trajectory, is an error, and
+ * advantages is not written. */
+REWEIGHT_API int reweight_pass_at_k(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                                    const reweight_pass_at_k_options *options, reweight_error *error);
+
+/* ---- GDPO ---- */
+
+typedef struct reweight_gdpo_options {
+	double eps; /* added to the standard deviation, at least 0 */
+	int32_t divide_by_std; /* false: the differences themselves, to which eps does not matter */
+	const double *reward_weights; /* of the parts, one each; NULL stands for ones */
+} reweight_gdpo_options;
+
+#define REWEIGHT_DEFAULT_GDPO {1e-06, 1, NULL}
+
+/* Sets advantages to what GRPO makes of each part of the reward alone, added up and whitened
+ * over response tokens, so that no part drowns another one (group reward-decoupled
+ * normalization, arXiv 2601.05242; verl, compute_gdpo_outcome_advantage):
+ *
+ *   a_q = sum_k reward_weights[k] (r_qk - mean_gk) / (std_gk + eps)
+ *   A_t = (a_q(t) - mean) / sqrt(var + 1e-8)
+ *
+ * with r_qk the part k of the reward of trajectory q, and n-1 in the variance of a part in a
+ * group; a group of one has mean 0 and std 1. Every trajectory of a group counts, also one
+ * without response tokens. The last mean and the variance (n-1) are over the response tokens
+ * of the batch, so that long trajectories count more. Masked tokens get 0.
+ *
+ * advantages has one element per token, group_ids one per trajectory, and reward_parts as
+ * many for each trajectory, one trajectory after another; advantages may be any array of b
+ * that is one float32 per token: none is read. A wrong shape or option, a part that is not
+ * finite, or fewer than two response tokens, is an error, and advantages is not written. */
+REWEIGHT_API int reweight_gdpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                               const reweight_gdpo_options *options, reweight_error *error);
+
+/* ---- GPG ---- */
+
+/* Sets advantages to each trajectory's reward less the mean of its group, larger where few
+ * trajectories have a reward (group policy gradient, arXiv 2504.02546; verl,
+ * compute_gpg_outcome_advantage):
+ *
+ *   A = alpha (r - mean_g)    alpha = S / max(1, trajectories with a reward other than 0)
+ *
+ * with S the trajectories of the batch. A group of one has mean 0; every trajectory counts,
+ * in S and in its group, also one without response tokens. Masked tokens get 0. The loss of
+ * GPG is the policy gradient, pg.
+ *
+ * advantages has one element per token, rewards and group_ids one per trajectory; advantages
+ * may be any array of the batch that is one float32 per token: none is read. A wrong shape
+ * or a reward that is not finite is an error, and advantages is not written. */
+REWEIGHT_API int reweight_gpg_advantages(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                                         reweight_error *error);
+
 /* ---- EMPG ---- */
 
 typedef struct reweight_empg_options {
@@ -897,42 +1065,6 @@ typedef struct reweight_empg_options {
  * advantages is not written. */
 REWEIGHT_API int reweight_empg(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                                const reweight_empg_options *options, reweight_error *error);
-
-/* ---- OverlongPenalty ---- */
-
-typedef struct reweight_overlong_penalty_options {
-	int64_t maximum; /* response tokens from which the penalty is full, at least buffer */
-	int64_t buffer; /* tokens before it over which the penalty grows, above 0 */
-	double penalty; /* at maximum, at least 0; 0: there is none */
-} reweight_overlong_penalty_options;
-
-#define REWEIGHT_DEFAULT_OVERLONG_PENALTY {20480, 4096, 1}
-
-/* Sets penalties[q], which is to be added to the reward of trajectory q with n_q response
- * tokens (DAPO, arXiv 2503.14476):
- *
- *   p_q = max(-penalty, min(0, -penalty (n_q - (maximum - buffer)) / buffer))
- *
- * It is 0 up to maximum - buffer tokens and -penalty from maximum on. Observations between
- * the turns do not count: they are not the policy's.
- *
- * penalties has one element per trajectory, and may be rewards, which is not read. A wrong
- * shape or option is an error, and penalties is not written. */
-REWEIGHT_API int reweight_overlong_penalty(const reweight_workspace *ws, float *penalties, const reweight_batch *batch,
-                                           const reweight_overlong_penalty_options *options, reweight_error *error);
-
-/* ---- GroupFilter ---- */
-
-/* Sets weights to 1 at the response tokens of groups whose rewards differ, or which have one
- * member, to 0 elsewhere (DAPO's dynamic sampling, arXiv 2503.14476): trajectories whose
- * advantages are all 0 leave numerator and denominator of the loss. rewards are compared
- * exactly. Every trajectory of a group counts, also one without response tokens.
- *
- * weights has one element per token, rewards and group_ids one per trajectory; weights may
- * be any array of the batch that is one float32 per token: none is read. A wrong shape or a
- * reward that is not finite is an error, and weights is not written. */
-REWEIGHT_API int reweight_group_filter(const reweight_workspace *ws, float *weights, const reweight_batch *batch,
-                                       reweight_error *error);
 
 /* ---- EntropyMask ---- */
 
@@ -1058,66 +1190,6 @@ typedef struct reweight_off_policy_mask_options {
 REWEIGHT_API int reweight_off_policy_mask(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
                                           const reweight_off_policy_mask_options *options, reweight_error *error);
 
-/* ---- OPO ---- */
-
-/* Sets advantages to each trajectory's reward less the baseline of its group with the least
- * variance, for which a long response counts more (on-policy RL with optimal reward
- * baseline, arXiv 2505.23585; verl, compute_opo_outcome_advantage):
- *
- *   A = r - sum_g n r / sum_g n
- *
- * with n the response tokens of a trajectory. The baseline of a group of one is 0. Masked
- * tokens get 0.
- *
- * advantages has one element per token, rewards and group_ids one per trajectory; advantages
- * may be any array of the batch that is one float32 per token: none is read. A wrong shape
- * or a reward that is not finite is an error, and advantages is not written. */
-REWEIGHT_API int reweight_opo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
-                              reweight_error *error);
-
-/* ---- PassAtK ---- */
-
-typedef struct reweight_pass_at_k_options {
-	double eps; /* added to the standard deviation, at least 0 */
-	int32_t divide_by_std; /* false: the difference itself, to which eps does not matter */
-} reweight_pass_at_k_options;
-
-#define REWEIGHT_DEFAULT_PASS_AT_K {1e-06, 1}
-
-/* Sets advantages to how far the highest reward of each group is above the second highest,
- * at the response tokens of the trajectory that has it (the gradient of the expected
- * maximum, arXiv 2503.19595; verl, compute_grpo_passk_outcome_advantage):
- *
- *   A = (r_first - r_second) / (std_g + eps)
- *
- * with n-1 in the variance of the group's rewards, or without that divisor. All other tokens
- * get 0. Where several have the highest reward, A is 0.
- *
- * advantages has one element per token, rewards and group_ids one per trajectory; advantages
- * may be any array of the batch that is one float32 per token: none is read. A wrong shape
- * or option, a reward that is not finite, or a group of one trajectory, is an error, and
- * advantages is not written. */
-REWEIGHT_API int reweight_pass_at_k(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
-                                    const reweight_pass_at_k_options *options, reweight_error *error);
-
-/* ---- GPG ---- */
-
-/* Sets advantages to each trajectory's reward less the mean of its group, larger where few
- * trajectories have a reward (group policy gradient, arXiv 2504.02546; verl,
- * compute_gpg_outcome_advantage):
- *
- *   A = alpha (r - mean_g)    alpha = S / max(1, trajectories with a reward other than 0)
- *
- * with S the trajectories of the batch. A group of one has mean 0; every trajectory counts,
- * in S and in its group, also one without response tokens. Masked tokens get 0. Its loss is
- * the policy pg.
- *
- * advantages has one element per token, rewards and group_ids one per trajectory; advantages
- * may be any array of the batch that is one float32 per token: none is read. A wrong shape
- * or a reward that is not finite is an error, and advantages is not written. */
-REWEIGHT_API int reweight_gpg_advantages(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
-                                         reweight_error *error);
-
 /* ---- FIPO ---- */
 
 typedef struct reweight_fipo_options {
@@ -1179,72 +1251,6 @@ typedef struct reweight_rlsd_options {
  * factors is not written. */
 REWEIGHT_API int reweight_rlsd(const reweight_workspace *ws, float *factors, const reweight_batch *batch,
                                const reweight_rlsd_options *options, reweight_error *error);
-
-/* ---- OTB ---- */
-
-typedef struct reweight_otb_options {
-	int32_t turns; /* positions count response tokens alone, not all tokens of the trajectory */
-	int32_t zero_tail; /* no baseline where the longest trajectory of its group is alone */
-} reweight_otb_options;
-
-#define REWEIGHT_DEFAULT_OTB {0, 1}
-
-/* Sets advantages to the rewards to come of each response token, less a baseline of its
- * position that makes the variance of the gradient small (optimal token baseline; verl,
- * compute_optimal_token_baseline_advantage and, with turns,
- * compute_multi_turn_optimal_token_baseline_advantage):
- *
- *   G_t = sum of token_rewards from t on              W_t = sum of w up to t
- *   w_t = 1 - 2 e^old_logprobs[t] + sum_sq_probs[t]     A_t = G_t - B of the position of t
- *   B   = sum G W / (sum W + 1e-8)
- *
- * The first two sums are over the response tokens of a trajectory. Those of B are over the
- * trajectories of a group that have a response token at that position: its place in the
- * trajectory, masked tokens counted, or, with turns, among its response tokens. w estimates
- * the squared norm of the gradient of the token's log-probability with respect to the
- * logits.
- *
- * A group of one trajectory has B = 0; every trajectory counts, also one without response
- * tokens. With zero_tail, a trajectory with more response tokens than any other of its group
- * has B = 0 from the position on that is the second largest number of them. The reward of an
- * outcome belongs at the trajectory's last response token. verl multiplies w by the squared
- * weight of its rollout correction where it has one; this does not. Masked tokens get 0.
- *
- * advantages, token_rewards, old_logprobs and sum_sq_probs have one element per token,
- * group_ids one per trajectory; advantages may be any array of the batch that is one float32
- * per token: all are read before it is written. A wrong shape, or a value of a response
- * token that is not finite, is an error, and advantages is not written. */
-REWEIGHT_API int reweight_otb(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
-                              const reweight_otb_options *options, reweight_error *error);
-
-/* ---- GDPO ---- */
-
-typedef struct reweight_gdpo_options {
-	double eps; /* added to the standard deviation, at least 0 */
-	int32_t divide_by_std; /* false: the differences themselves, to which eps does not matter */
-	const double *reward_weights; /* of the parts, one each; NULL stands for ones */
-} reweight_gdpo_options;
-
-#define REWEIGHT_DEFAULT_GDPO {1e-06, 1, NULL}
-
-/* Sets advantages to what GRPO makes of each part of the reward alone, added up and whitened
- * over response tokens, so that no part drowns another one (group reward-decoupled
- * normalization, arXiv 2601.05242; verl, compute_gdpo_outcome_advantage):
- *
- *   a_q = sum_k reward_weights[k] (r_qk - mean_gk) / (std_gk + eps)
- *   A_t = (a_q(t) - mean) / sqrt(var + 1e-8)
- *
- * with r_qk the part k of the reward of trajectory q, and n-1 in the variance of a part in a
- * group; a group of one has mean 0 and std 1. Every trajectory of a group counts, also one
- * without response tokens. The last mean and the variance (n-1) are over the response tokens
- * of the batch, so that long trajectories count more. Masked tokens get 0.
- *
- * advantages has one element per token, group_ids one per trajectory, and reward_parts as
- * many for each trajectory, one trajectory after another; advantages may be any array of b
- * that is one float32 per token: none is read. A wrong shape or option, a part that is not
- * finite, or fewer than two response tokens, is an error, and advantages is not written. */
-REWEIGHT_API int reweight_gdpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
-                               const reweight_gdpo_options *options, reweight_error *error);
 /* end of generated schemes */
 
 /* ---- The kernels one by one, for callers who compose their own step ---- */
@@ -1257,13 +1263,14 @@ typedef struct reweight_moments {
 /* Sums x - shift and its square over the tokens whose role r has bit r set in roles. x and
  * role are [n]; shift is finite. */
 REWEIGHT_API int reweight_masked_moments(const reweight_workspace *ws, reweight_moments *result, const float *x,
-                                         const uint8_t *role, int64_t n, uint32_t roles, double shift, reweight_error *error);
+                                         const uint8_t *role, int64_t n, uint32_t roles, double shift,
+                                         reweight_error *error);
 
 /* Sets dst[t] as reweight_actfocus does, with the given mean and sigma of the signal; sigma
  * is at least 0, and 0 makes every sigmoid 1/2. All are [n]; dst may be signal. */
-REWEIGHT_API int reweight_actfocus_weights(const reweight_workspace *ws, float *dst, const float *signal, const uint8_t *role,
-                                           int64_t n, double mean, double sigma, const reweight_actfocus_options *options,
-                                           reweight_error *error);
+REWEIGHT_API int reweight_actfocus_weights(const reweight_workspace *ws, float *dst, const float *signal,
+                                           const uint8_t *role, int64_t n, double mean, double sigma,
+                                           const reweight_actfocus_options *options, reweight_error *error);
 
 /* Sets dst[s] to the mean of x over the elements from offsets[s] to before offsets[s+1], NaN
  * for an empty span. dst is [spans], offsets [spans+1], x [n]. */
@@ -1273,14 +1280,14 @@ REWEIGHT_API int reweight_span_means(const reweight_workspace *ws, float *dst, i
 /* Sets lo[g] and hi[g] to the extremes of x over the elements from offsets[g] to before
  * offsets[g+1]: both NaN if one is NaN, +inf and -inf for an empty group. lo and hi are
  * [groups], offsets [groups+1], x [n]. */
-REWEIGHT_API int reweight_min_max(const reweight_workspace *ws, float *lo, float *hi, int64_t groups, const float *x, int64_t n,
-                                  const int32_t *offsets, reweight_error *error);
+REWEIGHT_API int reweight_min_max(const reweight_workspace *ws, float *lo, float *hi, int64_t groups, const float *x,
+                                  int64_t n, const int32_t *offsets, reweight_error *error);
 
 /* Sets dst[i] = exp(-rate (x[i] - lo)), with the exponent kept between -86 and 83, and
  * divides by the mean of these. dst and x are [n], n at least 1; rate is at least 0, and
  * lo is finite. dst may be x. */
-REWEIGHT_API int reweight_exp_scale(const reweight_workspace *ws, float *dst, const float *x, int64_t n, float lo, double rate,
-                                    reweight_error *error);
+REWEIGHT_API int reweight_exp_scale(const reweight_workspace *ws, float *dst, const float *x, int64_t n, float lo,
+                                    double rate, reweight_error *error);
 
 /* Sets dst[i] = a[i] * b[i]. All are [n]; dst may be a or b. */
 REWEIGHT_API int reweight_multiply(const reweight_workspace *ws, float *dst, const float *a, const float *b, int64_t n,

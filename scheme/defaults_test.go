@@ -70,7 +70,7 @@ func TestZeroOptions(t *testing.T) {
 	clips := func(name string) string {
 		return "ClipLow is 0 like ClipHigh, want one that is not 0, as in " + name
 	}
-	meant := []string{"group_norm", "pass_at_k", "gdpo", "kl_rewards", "pg", "otb", "otb_turns"} // Dr. GRPO; the difference itself; the sum of differences; the outcome as it is; nothing to set; every baseline stands
+	meant := []string{"group_norm", "pass_at_k", "gdpo", "kl_rewards", "pg", "otb", "otb_turns", "off_policy_mask"} // Dr. GRPO; the difference itself; the sum of differences; the outcome as it is; nothing to set; every baseline stands; no move at all
 	wants := map[string]string{
 		"actfocus":     "Alpha is 0 like Beta, want one that is not 0, as in DefaultActFocus",
 		"aem":          "Lambda is 0 like Guard, want one that is not 0, as in DefaultAEM",

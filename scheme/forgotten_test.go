@@ -13,8 +13,8 @@ import (
 )
 
 // TestNothingIsForgotten looks for each entry in the places that docs/schemes.md names. A
-// failure begins with the file in which something is missing. TestTables looks at the
-// documentation, and the other tests take an entry as it is.
+// failure begins with the file in which something is missing. The generated documentation
+// has every entry, and the other tests take an entry as it is.
 func TestNothingIsForgotten(t *testing.T) {
 	sources := func(pattern string) (text string) {
 		files, err := filepath.Glob(pattern)
@@ -50,6 +50,7 @@ func TestNothingIsForgotten(t *testing.T) {
 		want(found(reference, `^func `+e.Method+`\(`), "reference/"+file, "no function "+e.Method)
 		want(e.golden != "" && read(t, "../testdata/golden/"+e.golden) != "", "testdata/golden/"+e.golden, "no such file")
 		want(e.call != nil && e.reference != nil && e.Formula != "" && len(e.Reads) > 0 && len(e.Alias) > 0, "scheme/table.go", "no call, reference, Formula, Reads or Alias")
+		want(e.C != "" && e.Dst != "", "scheme/table.go", "no C or Dst")
 		if e.options != nil {
 			opt := e.Defaults()
 			want(!reflect.ValueOf(e.options(&opt)).Elem().IsZero(), "scheme/table.go", "no default options")

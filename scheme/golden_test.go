@@ -210,7 +210,7 @@ var goldens = map[string]goldenReader{
 	"icepop":   {"factors", func(c *goldenCase, o *Options) bool { return c.correction(&o.IcePop) }},
 	"reject":   {"keep", func(c *goldenCase, _ *Options) bool { return c.Options["stat"] != nil }},
 	"off_policy_mask": {"keep_factors", func(c *goldenCase, o *Options) bool {
-		o.Delta = c.num("delta")
+		o.OffPolicyMask.Delta = c.num("delta")
 		return c.Options["delta"] != nil
 	}},
 	"kl_rewards": {"token_rewards", func(c *goldenCase, o *Options) bool {

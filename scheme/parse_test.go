@@ -161,7 +161,7 @@ func TestLacks(t *testing.T) {
 	}
 	lacks := func(name string, b *reweight.Batch, change func(*Options)) string {
 		s := MustParse(name)
-		s.Options.Delta, s.Options.Loss.Beta = 0.1, 0.3
+		s.Options.OffPolicyMask.Delta, s.Options.Loss.Beta = 0.1, 0.3
 		if change != nil {
 			change(&s.Options)
 		}
@@ -209,7 +209,7 @@ func TestLacks(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.scheme, got, c.want)
 		}
 	}
-	if _, err := MustParse("off_policy_mask").NewStep(new(reweight.Workspace), &full); err == nil || err.Error() != "off_policy_mask needs Options.Delta, which has no default" {
+	if _, err := MustParse("off_policy_mask").NewStep(new(reweight.Workspace), &full); err == nil || err.Error() != "off_policy_mask needs Options.OffPolicyMask.Delta, which has no default" {
 		t.Error(err)
 	}
 	if _, err := MustParse("dro").NewStep(new(reweight.Workspace), &full); err == nil || err.Error() != "dro needs Options.Loss.Beta, which has no default" {

@@ -64,7 +64,7 @@ func (s *subject) drawOptions(t *rapid.T) {
 	o.ReinforcePlusPlus.Gamma, o.GiGPO.Gamma, o.GiGPO.Omega, o.GAE.Gamma = max(gamma, 0.1), gamma, 0.5, gamma
 	o.TIS.Low, o.TIS.High, o.IcePop.Low, o.IcePop.High = 0.5137, high, 0.5137, high
 	o.Reject.Low, o.Reject.High = 0.5137, rapid.SampledFrom([]float64{1.7391, math.Inf(1)}).Draw(t, "bound")
-	o.Delta = 0.0217
+	o.OffPolicyMask.Delta = 0.0217
 	o.Overlong = reweight.OverlongPenaltyOptions{Maximum: 16, Buffer: 7, Penalty: 0.5}
 	o.KLRewards = reweight.KLRewardsOptions{KL: reweight.KLForm(rapid.IntRange(0, 6).Draw(t, "form")), KLCoef: 0.01}
 	o.ValueLoss.Aggregation, o.ValueLoss.NormLength = reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation")), rapid.IntRange(0, 5).Draw(t, "norm")

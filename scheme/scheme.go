@@ -59,6 +59,12 @@ type Entry struct {
 	// variable of package reweight with its options, if it has any.
 	Method, DefaultName string
 
+	// C is its function in C and Python, without reweight_ before it: "rollout_correction".
+	// Dst is what the function calls the array that it writes: "factors". PerTrajectory says
+	// that this has an element for each trajectory, and not for each token.
+	C, Dst        string
+	PerTrajectory bool
+
 	// Reads has the names of the arrays that it reads with its default options, besides
 	// role, as Batch.Arrays has them; "a|b" is either of two.
 	Reads []string
@@ -503,8 +509,8 @@ func (s Scheme) check(b *reweight.Batch) error {
 	missing := lacks(b, needs)
 	slices.Sort(missing)
 	missing = slices.DeleteFunc(slices.Compact(missing), s.makes)
-	if delta := s.Options.Delta; delta != delta && s.entry("off_policy_mask") != nil {
-		missing = append(missing, "Options.Delta, which has no default")
+	if delta := s.Options.OffPolicyMask.Delta; delta != delta && s.entry("off_policy_mask") != nil {
+		missing = append(missing, "Options.OffPolicyMask.Delta, which has no default")
 	}
 	if loss := s.Options.Loss; loss.Policy == reweight.PolicyDRO && loss.Beta == 0 {
 		missing = append(missing, "Options.Loss.Beta, which has no default")

@@ -8,8 +8,6 @@ import (
 	"github.com/seed621a2839/reweight/reference"
 )
 
-//go:generate go test -run TestTables -update .
-
 // Options are those of the entries, each with the constants of its paper in what Parse
 // returns. Loss is that of the scheme's loss.
 type Options struct {
@@ -28,7 +26,7 @@ type Options struct {
 	TIS, IcePop       reweight.RolloutCorrectionOptions
 	FIPO              reweight.FIPOOptions
 	RLSD              reweight.RLSDOptions
-	Delta             float64 // of off_policy_mask, nats; NaN at first, because it has no default
+	OffPolicyMask     OffPolicyMaskOptions
 	ActFocus          reweight.ActFocusOptions
 	EntropyMask       reweight.EntropyMaskOptions
 	Reject            reweight.RejectOptions
@@ -36,12 +34,18 @@ type Options struct {
 	ValueLoss         reweight.ValueLossOptions
 }
 
+// OffPolicyMaskOptions are the argument of OffPolicyMask, as the options of an entry. A Delta of
+// NaN is one that nobody has set.
+type OffPolicyMaskOptions struct {
+	Delta float64 // nats, finite; there is no default
+}
+
 func defaults() Options {
 	return Options{
 		Overlong: reweight.DefaultOverlongPenalty, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
 		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, OTB: reweight.DefaultOTB, OTBTurns: reweight.DefaultOTBTurns, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
 		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, GDPO: reweight.DefaultGDPO, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
-		IcePop: reweight.DefaultIcePop, FIPO: reweight.DefaultFIPO, RLSD: reweight.DefaultRLSD, Delta: math.NaN(), ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
+		IcePop: reweight.DefaultIcePop, FIPO: reweight.DefaultFIPO, RLSD: reweight.DefaultRLSD, OffPolicyMask: OffPolicyMaskOptions{math.NaN()}, ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
 		Reject: reweight.DefaultReject, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
 	}
 }
@@ -104,7 +108,7 @@ func aggregated(a reweight.Aggregation) *reweight.LossOptions {
 
 // policy makes an entry of the loss with those options.
 func policy(opt *reweight.LossOptions, e Entry) *Entry {
-	e.Kind, e.Method, e.loss = Loss, "Loss", opt
+	e.Kind, e.Method, e.C, e.Dst, e.loss = Loss, "Loss", "loss", "grad", opt
 	e.reads = func(opt *Options) []string { return lossReads(&opt.Loss) }
 	e.Reads, e.Alias = lossReads(opt), []string{"logprobs", "old_logprobs", "advantages", "ref_logprobs"}
 	e.computation = with(func(opt *Options) *reweight.LossOptions { return &opt.Loss },
@@ -148,7 +152,7 @@ var table = []*Entry{
 		Name: "actfocus", Title: "ActFocus", Source: "2605.14558",
 		Doc:     "little for reasoning tokens, for action tokens by their energy",
 		Formula: "α; 1 + β sigmoid((E - μ)/σ) for action tokens",
-		Kind:    Weight, Method: "ActFocus", DefaultName: "DefaultActFocus", golden: "actfocus.json",
+		Kind:    Weight, Method: "ActFocus", C: "actfocus", Dst: "weights", DefaultName: "DefaultActFocus", golden: "actfocus.json",
 		Reads: []string{"ref_energy"}, Alias: []string{"ref_energy"},
 		reads: func(opt *Options) []string { return opt.ActFocus.Signal.Arrays() },
 		computation: with(func(opt *Options) *reweight.ActFocusOptions { return &opt.ActFocus }, silent((*workspace).ActFocus),
@@ -161,7 +165,7 @@ var table = []*Entry{
 		Name: "aem", Title: "AEM", Source: "2605.00425",
 		Doc:     "by the entropy of the whole response",
 		Formula: "e^(-λ x)/mean; x is H̄_s scaled to [0, 1] over its group, or `Scope`, and the mean is over the spans there; 1 where max - min < `Guard`",
-		Kind:    Factor, Method: "AEM", DefaultName: "DefaultAEM", golden: "aem.json",
+		Kind:    Factor, Method: "AEM", C: "aem", Dst: "factors", DefaultName: "DefaultAEM", golden: "aem.json",
 		Reads: []string{"seq_offsets", "group_ids", "span_ids", "entropy"}, Masked: 1, Alias: []string{"entropy"},
 		computation: with(func(opt *Options) *reweight.AEMOptions { return &opt.AEM }, (*workspace).AEM,
 			func(b *reference.Batch, o reweight.AEMOptions) []float64 {
@@ -192,7 +196,7 @@ var table = []*Entry{
 		Name: "group_norm", Title: "GRPO", Source: "verl",
 		Doc:     "the reward among those of its group",
 		Formula: "(r - mean_g)/(std_g + 1e-6)",
-		Kind:    Advantage, Method: "GRPO", DefaultName: "DefaultGRPO", golden: "grpo.json", part: true,
+		Kind:    Advantage, Method: "GRPO", C: "grpo", Dst: "advantages", DefaultName: "DefaultGRPO", golden: "grpo.json", part: true,
 		Reads: outcome, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.GRPOOptions { return &opt.GRPO }, (*workspace).GRPO,
 			func(b *reference.Batch, o reweight.GRPOOptions) []float64 { return reference.GRPO(b, o.DivideByStd) }),
@@ -201,7 +205,7 @@ var table = []*Entry{
 		Name: "group_mean", Title: "Dr. GRPO", Source: "2503.20783",
 		Doc:     "the reward less the mean of its group",
 		Formula: "r - mean_g",
-		Kind:    Advantage, Method: "GRPO", golden: "grpo.json", part: true,
+		Kind:    Advantage, Method: "GRPO", C: "grpo", Dst: "advantages", golden: "grpo.json", part: true,
 		Reads: outcome, Alias: anywhere,
 		computation: without(
 			func(ws *workspace, dst []float32, b *batch) error { return ws.GRPO(dst, b, reweight.GRPOOptions{}) },
@@ -211,7 +215,7 @@ var table = []*Entry{
 		Name: "overlong", Synonyms: []string{"overlong_buffer"}, Title: "overlong penalty", Source: "2503.14476",
 		Doc:     "a penalty for responses that are too long",
 		Formula: "max(-P, min(0, -P (n_q - (Lmax - Lbuf))/Lbuf)), to be added to r; P, Lmax and Lbuf are `Penalty`, `Maximum` and `Buffer`",
-		Kind:    Reward, Method: "OverlongPenalty", DefaultName: "DefaultOverlongPenalty", golden: "baselines.json", part: true,
+		Kind:    Reward, Method: "OverlongPenalty", C: "overlong_penalty", Dst: "penalties", PerTrajectory: true, DefaultName: "DefaultOverlongPenalty", golden: "baselines.json", part: true,
 		Reads: []string{"seq_offsets"}, Alias: []string{"rewards"},
 		computation: with(func(opt *Options) *reweight.OverlongPenaltyOptions { return &opt.Overlong }, (*workspace).OverlongPenalty,
 			func(b *reference.Batch, o reweight.OverlongPenaltyOptions) []float64 {
@@ -222,7 +226,7 @@ var table = []*Entry{
 		Name: "kl_rewards", Synonyms: []string{"use_kl_in_reward"}, Title: "KL in the reward", Source: "verl",
 		Doc:     "of tokens: the outcome, less the divergence from the reference",
 		Formula: "r_t = [last response token] r - `KLCoef` k_t of l_old against l_ref",
-		Kind:    Reward, Method: "KLRewards", DefaultName: "DefaultKLRewards", golden: "kl.json", part: true,
+		Kind:    Reward, Method: "KLRewards", C: "kl_rewards", Dst: "rewards", DefaultName: "DefaultKLRewards", golden: "kl.json", part: true,
 		Reads: []string{"seq_offsets", "rewards", "old_logprobs", "ref_logprobs"}, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.KLRewardsOptions { return &opt.KLRewards }, (*workspace).KLRewards, klRewards),
 	},
@@ -230,7 +234,7 @@ var table = []*Entry{
 		Name: "group_filter", Synonyms: []string{"filter_groups"}, Title: "group filter", Source: "2503.14476",
 		Doc:     "0 for groups of equal rewards",
 		Formula: "1 if the rewards of the group differ, or it has one member",
-		Kind:    Weight, Method: "GroupFilter", golden: "baselines.json", part: true,
+		Kind:    Weight, Method: "GroupFilter", C: "group_filter", Dst: "weights", golden: "baselines.json", part: true,
 		Reads: outcome, Alias: anywhere,
 		computation: without((*workspace).GroupFilter, reference.GroupFilter),
 	},
@@ -238,7 +242,7 @@ var table = []*Entry{
 		Name: "rloo", Synonyms: []string{"rloo_vectorized"}, Title: "RLOO", Source: "2402.14740",
 		Doc:     "the reward less the mean of the others in its group",
 		Formula: "n/(n-1) (r - mean_g)",
-		Kind:    Advantage, Method: "RLOO", golden: "baselines.json",
+		Kind:    Advantage, Method: "RLOO", C: "rloo", Dst: "advantages", golden: "baselines.json",
 		Reads: outcome, Alias: anywhere,
 		computation: without((*workspace).RLOO, reference.RLOO),
 	},
@@ -246,7 +250,7 @@ var table = []*Entry{
 		Name: "reinforce++", Synonyms: []string{"reinforce_plus_plus", "reinforce"}, Title: "REINFORCE++", Source: "2501.03262",
 		Doc:     "discounted sums of token rewards, whitened",
 		Formula: "G_t = r_t + γ G_next, whitened over the batch",
-		Kind:    Advantage, Method: "ReinforcePlusPlus", DefaultName: "DefaultReinforcePlusPlus", golden: "baselines.json",
+		Kind:    Advantage, Method: "ReinforcePlusPlus", C: "reinforce_plus_plus", Dst: "advantages", DefaultName: "DefaultReinforcePlusPlus", golden: "baselines.json",
 		Reads: []string{"seq_offsets", tokenRewards}, Alias: []string{"token_rewards"},
 		computation: with(func(opt *Options) *reweight.ReinforcePlusPlusOptions { return &opt.ReinforcePlusPlus },
 			func(ws *workspace, dst []float32, b *batch, o reweight.ReinforcePlusPlusOptions) error {
@@ -260,7 +264,7 @@ var table = []*Entry{
 		Name: "reinforce++_baseline", Synonyms: []string{"reinforce_plus_plus_baseline", "reinforce_baseline"}, Title: "REINFORCE++-baseline", Source: "2501.03262",
 		Doc:     "the reward less the mean of its group, whitened",
 		Formula: "r - mean_g on every token, whitened over the batch",
-		Kind:    Advantage, Method: "ReinforcePlusPlusBaseline", golden: "baselines.json",
+		Kind:    Advantage, Method: "ReinforcePlusPlusBaseline", C: "reinforce_plus_plus_baseline", Dst: "advantages", golden: "baselines.json",
 		Reads: outcome, Alias: anywhere,
 		computation: without((*workspace).ReinforcePlusPlusBaseline, reference.ReinforcePlusPlusBaseline),
 	},
@@ -268,7 +272,7 @@ var table = []*Entry{
 		Name: "otb", Synonyms: []string{"optimal_token_baseline"}, Title: "OTB", Source: "verl",
 		Doc:     "rewards to come, less a baseline of each position",
 		Formula: "G_t - ΣGW/(ΣW + 1e-8) over the trajectories of g with a response token at the position of t; G_t = r_t + G_next, W_t = W_before + 1 - 2 e^l_old + Σp²; with `ZeroTail` G_t alone where the longest of g has no other, see below",
-		Kind:    Advantage, Method: "OTB", DefaultName: "DefaultOTB", golden: "otb.json",
+		Kind:    Advantage, Method: "OTB", C: "otb", Dst: "advantages", DefaultName: "DefaultOTB", golden: "otb.json",
 		Reads: ofBaseline, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.OTBOptions { return &opt.OTB }, (*workspace).OTB,
 			func(b *reference.Batch, o reweight.OTBOptions) []float64 {
@@ -279,7 +283,7 @@ var table = []*Entry{
 		Name: "otb_turns", Synonyms: []string{"tir_optimal_token_baseline"}, Title: "OTB over turns", Source: "verl",
 		Doc:     "as OTB, with positions that count response tokens alone",
 		Formula: "as OTB, the position being the place among the response tokens of the trajectory",
-		Kind:    Advantage, Method: "OTB", DefaultName: "DefaultOTBTurns", golden: "otb.json",
+		Kind:    Advantage, Method: "OTB", C: "otb", Dst: "advantages", DefaultName: "DefaultOTBTurns", golden: "otb.json",
 		Reads: ofBaseline, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.OTBOptions { return &opt.OTBTurns }, (*workspace).OTB,
 			func(b *reference.Batch, o reweight.OTBOptions) []float64 {
@@ -290,7 +294,7 @@ var table = []*Entry{
 		Name: "gigpo", Title: "GiGPO", Source: "2505.10978",
 		Doc:     "groups of trajectories, and of spans that begin in one state",
 		Formula: "E_q + ω B_s: E_q = r - mean_g; B_s is G_s = r_s + γ G_next less its mean over the spans of g with the same anchor, 0 if there is no other",
-		Kind:    Advantage, Method: "GiGPO", DefaultName: "DefaultGiGPO", golden: "gigpo.json",
+		Kind:    Advantage, Method: "GiGPO", C: "gigpo", Dst: "advantages", DefaultName: "DefaultGiGPO", golden: "gigpo.json",
 		Reads: []string{"seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"}, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.GiGPOOptions { return &opt.GiGPO }, (*workspace).GiGPO,
 			func(b *reference.Batch, o reweight.GiGPOOptions) []float64 {
@@ -301,7 +305,7 @@ var table = []*Entry{
 		Name: "gtpo", Title: "GTPO", Source: "2508.04349",
 		Doc:     "rewards shaped by the entropy of single tokens",
 		Formula: "as GRPO-S, with H of the j-th response token for H̄_q",
-		Kind:    Advantage, Method: "GTPO", DefaultName: "DefaultGTPO", golden: "gtpo.json", SingleEntropies: true,
+		Kind:    Advantage, Method: "GTPO", C: "gtpo", Dst: "advantages", DefaultName: "DefaultGTPO", golden: "gtpo.json", SingleEntropies: true,
 		Reads: []string{"seq_offsets", "group_ids", "rewards", "entropy"}, Alias: []string{"entropy"},
 		computation: with(func(opt *Options) *reweight.GTPOOptions { return &opt.GTPO }, (*workspace).GTPO,
 			func(b *reference.Batch, o reweight.GTPOOptions) []float64 { return reference.GTPO(b, shaping(o)) }),
@@ -310,7 +314,7 @@ var table = []*Entry{
 		Name: "grpo_s", Title: "GRPO-S", Source: "2508.04349",
 		Doc:     "rewards shaped by the mean entropy of trajectories",
 		Formula: "successes: u = `Base` r + `Bonus` n H̄_q/ΣH̄; failures: u = -`Base` - `Bonus` n v/Σv, v = 1/H̄_q; A is u normalised, see below",
-		Kind:    Advantage, Method: "GRPOS", DefaultName: "DefaultGRPOS", golden: "gtpo.json",
+		Kind:    Advantage, Method: "GRPOS", C: "grpo_s", Dst: "advantages", DefaultName: "DefaultGRPOS", golden: "gtpo.json",
 		Reads: []string{"seq_offsets", "group_ids", "rewards", "entropy"}, Alias: []string{"entropy"},
 		computation: with(func(opt *Options) *reweight.GTPOOptions { return &opt.GRPOS }, (*workspace).GRPOS,
 			func(b *reference.Batch, o reweight.GTPOOptions) []float64 { return reference.GRPOS(b, shaping(o)) }),
@@ -319,7 +323,7 @@ var table = []*Entry{
 		Name: "opo", Title: "OPO", Source: "2505.23585",
 		Doc:     "the reward less a mean for which long responses count more",
 		Formula: "r - Σ_g n_q r/Σ_g n_q",
-		Kind:    Advantage, Method: "OPO", golden: "opo.json",
+		Kind:    Advantage, Method: "OPO", C: "opo", Dst: "advantages", golden: "opo.json",
 		Reads: outcome, Alias: anywhere,
 		computation: without((*workspace).OPO, reference.OPO),
 	},
@@ -327,7 +331,7 @@ var table = []*Entry{
 		Name: "pass_at_k", Synonyms: []string{"grpo_passk"}, Title: "pass@k", Source: "2503.19595",
 		Doc:     "the best of each group, by how far it is above the second",
 		Formula: "(r - second highest of g)/(std_g + 1e-6) for the highest of g, 0 for others",
-		Kind:    Advantage, Method: "PassAtK", DefaultName: "DefaultPassAtK", golden: "pass_at_k.json",
+		Kind:    Advantage, Method: "PassAtK", C: "pass_at_k", Dst: "advantages", DefaultName: "DefaultPassAtK", golden: "pass_at_k.json",
 		Reads: outcome, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.PassAtKOptions { return &opt.PassAtK }, (*workspace).PassAtK,
 			func(b *reference.Batch, o reweight.PassAtKOptions) []float64 {
@@ -338,7 +342,7 @@ var table = []*Entry{
 		Name: "gdpo", Title: "GDPO", Source: "2601.05242",
 		Doc:     "the parts of the reward within their group, added up, whitened",
 		Formula: "Σ_k w_k (r_k - mean_gk)/(std_gk + 1e-6) over the parts r_k of the reward, on every token, whitened over the batch; w are `RewardWeights`, or 1",
-		Kind:    Advantage, Method: "GDPO", DefaultName: "DefaultGDPO", golden: "gdpo.json",
+		Kind:    Advantage, Method: "GDPO", C: "gdpo", Dst: "advantages", DefaultName: "DefaultGDPO", golden: "gdpo.json",
 		Reads: []string{"seq_offsets", "group_ids", "reward_parts"}, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.GDPOOptions { return &opt.GDPO }, (*workspace).GDPO,
 			func(b *reference.Batch, o reweight.GDPOOptions) []float64 {
@@ -349,7 +353,7 @@ var table = []*Entry{
 		Name: "gpg_advantages", Title: "GPG", Source: "2504.02546",
 		Doc:     "the reward less the mean of its group, more where few have one",
 		Formula: "(r - mean_g) S/(number of trajectories of the batch with r other than 0)",
-		Kind:    Advantage, Method: "GPG", golden: "gpg.json", part: true,
+		Kind:    Advantage, Method: "GPG", C: "gpg_advantages", Dst: "advantages", golden: "gpg.json", part: true,
 		Reads: outcome, Alias: anywhere,
 		computation: without((*workspace).GPG, reference.GPG),
 	},
@@ -357,7 +361,7 @@ var table = []*Entry{
 		Name: "gae", Title: "GAE", Source: "1506.02438",
 		Doc:     "the advantages of PPO with a critic, whitened",
 		Formula: "δ + γλ A_next, δ = r_t + γ v_next - v, whitened over the batch",
-		Kind:    Advantage, Method: "GAE", DefaultName: "DefaultGAE", golden: "gae.json",
+		Kind:    Advantage, Method: "GAE", C: "gae", Dst: "advantages", DefaultName: "DefaultGAE", golden: "gae.json",
 		Reads: []string{"seq_offsets", "values", tokenRewards}, Alias: []string{"token_rewards"},
 		computation: with(func(opt *Options) *reweight.GAEOptions { return &opt.GAE },
 			func(ws *workspace, dst []float32, b *batch, o reweight.GAEOptions) error {
@@ -372,7 +376,7 @@ var table = []*Entry{
 		Name: "empg", Title: "EMPG", Source: "2509.09265",
 		Doc:     "others', by the entropy of spans, with a bonus for the next",
 		Formula: "M less the mean over spans of M's mean in each, M = A g_s + ζ f_next; g_s = e^(-k x)/mean, f = e^(-k' x), k and k' are `K` and `KFuture`; x is H̄_s scaled to [0, 1] over the batch, and the mean is over its spans",
-		Kind:    Advantage, Method: "EMPG", DefaultName: "DefaultEMPG", golden: "empg.json",
+		Kind:    Advantage, Method: "EMPG", C: "empg", Dst: "advantages", DefaultName: "DefaultEMPG", golden: "empg.json",
 		Reads: []string{"seq_offsets", "span_ids", "advantages", "entropy"}, Alias: []string{"advantages", "entropy"},
 		computation: with(func(opt *Options) *reweight.EMPGOptions { return &opt.EMPG }, (*workspace).EMPG,
 			func(b *reference.Batch, o reweight.EMPGOptions) []float64 {
@@ -383,7 +387,7 @@ var table = []*Entry{
 		Name: "entropy_mask", Title: "high-entropy tokens", Source: "2506.01939",
 		Doc:     "the fifth of the tokens with the highest entropies",
 		Formula: "1 where H is at least the K-th largest, K = ⌊`Rho` n + 0.9999⌋",
-		Kind:    Weight, Method: "EntropyMask", DefaultName: "DefaultEntropyMask", golden: "entropy_mask.json", SingleEntropies: true,
+		Kind:    Weight, Method: "EntropyMask", C: "entropy_mask", Dst: "mask", DefaultName: "DefaultEntropyMask", golden: "entropy_mask.json", SingleEntropies: true,
 		Reads: []string{"entropy"}, Alias: []string{"entropy"},
 		computation: with(func(opt *Options) *reweight.EntropyMaskOptions { return &opt.EntropyMask }, silent((*workspace).EntropyMask),
 			func(b *reference.Batch, o reweight.EntropyMaskOptions) []float64 {
@@ -491,7 +495,7 @@ var table = []*Entry{
 		Name: "tis", Synonyms: []string{"correction"}, Title: "truncated importance sampling", Source: "verl",
 		Doc:     "the truncated ratio to the engine that sampled",
 		Formula: "clamp(u, `Low`, `High`), u = e^(l_old - l_rollout)",
-		Kind:    Factor, Method: "RolloutCorrection", DefaultName: "DefaultRolloutCorrection", golden: "rollout_correction.json", ratio: true,
+		Kind:    Factor, Method: "RolloutCorrection", C: "rollout_correction", Dst: "factors", DefaultName: "DefaultRolloutCorrection", golden: "rollout_correction.json", ratio: true,
 		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
 		computation: with(func(opt *Options) *reweight.RolloutCorrectionOptions { return &opt.TIS }, (*workspace).RolloutCorrection, rolloutCorrection),
 	},
@@ -499,7 +503,7 @@ var table = []*Entry{
 		Name: "icepop", Title: "IcePop", Source: "verl",
 		Doc:     "the ratio to the engine that sampled, 0 outside its bounds",
 		Formula: "u if `Low` <= u <= `High`, else 0",
-		Kind:    Factor, Method: "RolloutCorrection", DefaultName: "DefaultIcePop", golden: "rollout_correction.json", ratio: true,
+		Kind:    Factor, Method: "RolloutCorrection", C: "rollout_correction", Dst: "factors", DefaultName: "DefaultIcePop", golden: "rollout_correction.json", ratio: true,
 		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
 		computation: with(func(opt *Options) *reweight.RolloutCorrectionOptions { return &opt.IcePop }, (*workspace).RolloutCorrection, rolloutCorrection),
 	},
@@ -507,7 +511,7 @@ var table = []*Entry{
 		Name: "reject", Title: "rejection", Source: "verl",
 		Doc:     "0 for tokens whose ratio to the engine is outside its bounds",
 		Formula: "1 if `Low` <= e^(l_rollout - l_old) <= `High`",
-		Kind:    Weight, Method: "Reject", DefaultName: "DefaultReject", golden: "rollout_correction.json",
+		Kind:    Weight, Method: "Reject", C: "reject", Dst: "weights", DefaultName: "DefaultReject", golden: "rollout_correction.json",
 		Reads: ofRollout, Alias: []string{"old_logprobs", "rollout_logprobs"},
 		computation: with(func(opt *Options) *reweight.RejectOptions { return &opt.Reject }, (*workspace).Reject,
 			func(b *reference.Batch, o reweight.RejectOptions) []float64 {
@@ -518,20 +522,19 @@ var table = []*Entry{
 		Name: "off_policy_mask", Synonyms: []string{"opsm"}, Title: "off-policy mask", Source: "DeepSeek-V3.2",
 		Doc:     "0 for advantages below 0 where the trajectory's policy has moved",
 		Formula: "0 where A < 0 and mean_q(l_old - l) > δ, else 1",
-		Kind:    Factor, Method: "OffPolicyMask", golden: "rollout_correction.json",
+		Kind:    Factor, Method: "OffPolicyMask", C: "off_policy_mask", Dst: "factors", golden: "rollout_correction.json",
 		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
-		computation: computation{
-			call: func(ws *workspace, dst []float32, b *batch, opt *Options) error {
-				return ws.OffPolicyMask(dst, b, opt.Delta)
+		computation: with(func(opt *Options) *OffPolicyMaskOptions { return &opt.OffPolicyMask },
+			func(ws *workspace, dst []float32, b *batch, o OffPolicyMaskOptions) error {
+				return ws.OffPolicyMask(dst, b, o.Delta)
 			},
-			reference: func(b *reference.Batch, opt *Options) []float64 { return reference.OffPolicyMask(b, opt.Delta) },
-		},
+			func(b *reference.Batch, o OffPolicyMaskOptions) []float64 { return reference.OffPolicyMask(b, o.Delta) }),
 	},
 	{
 		Name: "fipo", Title: "FIPO", Source: "2603.19835",
 		Doc:     "by how far the policy has moved at the tokens after",
 		Formula: "clamp(e^K, 1, 1 + `Clip`), K_t = d_t + 2^(-1/`HalfLife`) K_next, d = l - l_old, 0 where e^d > `Filter`; from 0.8 to 1 where A < 0 and e^d > `Safety`; see below",
-		Kind:    Factor, Method: "FIPO", DefaultName: "DefaultFIPO", golden: "fipo.json",
+		Kind:    Factor, Method: "FIPO", C: "fipo", Dst: "factors", DefaultName: "DefaultFIPO", golden: "fipo.json",
 		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
 		computation: with(func(opt *Options) *reweight.FIPOOptions { return &opt.FIPO }, (*workspace).FIPO,
 			func(b *reference.Batch, o reweight.FIPOOptions) []float64 {
@@ -542,7 +545,7 @@ var table = []*Entry{
 		Name: "rlsd", Title: "RLSD", Source: "2604.03128",
 		Doc:     "by what a teacher that knows the answer thinks of the token",
 		Formula: "1 - λ + λ clamp(e^(sgn(A)(l_teacher - l_old)), 1 - `Clip`, 1 + `Clip`)",
-		Kind:    Factor, Method: "RLSD", DefaultName: "DefaultRLSD", golden: "rlsd.json",
+		Kind:    Factor, Method: "RLSD", C: "rlsd", Dst: "factors", DefaultName: "DefaultRLSD", golden: "rlsd.json",
 		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "teacher_logprobs"},
 		computation: with(func(opt *Options) *reweight.RLSDOptions { return &opt.RLSD }, (*workspace).RLSD,
 			func(b *reference.Batch, o reweight.RLSDOptions) []float64 {
@@ -553,7 +556,7 @@ var table = []*Entry{
 		Name: "value_loss", Title: "value loss", Source: "verl",
 		Doc:     "the clipped loss of the critic, beside that of the policy",
 		Formula: "max((v - G)², (clamp(v, v_old ± `Clip`) - G)²)/2",
-		Kind:    Critic, Method: "ValueLoss", DefaultName: "DefaultValueLoss", golden: "value_loss.json", part: true,
+		Kind:    Critic, Method: "ValueLoss", C: "value_loss", Dst: "grad", DefaultName: "DefaultValueLoss", golden: "value_loss.json", part: true,
 		Reads: []string{"new_values", "values", "returns"}, Alias: []string{"new_values", "values", "returns"},
 		reads: func(opt *Options) []string {
 			if opt.ValueLoss.Aggregation == reweight.TokenMean {

@@ -36,7 +36,7 @@ var subjects = func() (all []subject) {
 			panic(err)
 		}
 		s := subject{Entry: e, name: strings.TrimSpace(name + " " + what), opt: e.Defaults(), whole: e.Kind >= Loss || slices.Contains(whole, name)}
-		s.opt.Delta, s.opt.Loss.Beta = 0.02, 0.3
+		s.opt.OffPolicyMask.Delta, s.opt.Loss.Beta = 0.02, 0.3
 		if change != nil {
 			change(&s)
 		}

@@ -98,7 +98,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	c.opt.LeaveOut, c.uniform = *list == "all", scheme.MustParse("uniform")
 	set := func(s *scheme.Scheme) {
 		s.Options.ActFocus, s.Options.AEM, s.Options.GRPO = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO
-		s.Options.Delta, s.Options.Loss.Beta = *delta, *droBeta
+		s.Options.OffPolicyMask.Delta, s.Options.Loss.Beta = *delta, *droBeta
 		setLoss(&s.Options.Loss, flags, loss)
 	}
 	set(&c.uniform)

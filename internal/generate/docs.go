@@ -2,9 +2,12 @@ package main
 
 import (
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
@@ -19,8 +22,32 @@ func between(text, begin, end, part string) (string, error) {
 	return before + begin + part + end + after, nil
 }
 
+// tables returns a page with the tables of the catalogue between its marks.
+func tables(src *source) (string, error) {
+	text := src.old
+	seen := 0
+	for name, table := range map[string]func() string{
+		"several": severalTable, "reward": kindTable(scheme.Reward), "advantage": kindTable(scheme.Advantage), "factor": kindTable(scheme.Factor),
+		"weight": kindTable(scheme.Weight), "loss": kindTable(scheme.Loss), "critic": kindTable(scheme.Critic), "all": allTable,
+	} {
+		begin := "<!-- go generate: " + name + " -->\n"
+		if !strings.Contains(text, begin) {
+			continue // it is in another page
+		}
+		var err error
+		if text, err = between(text, begin, "<!-- end -->", "\n"+table()+"\n"); err != nil {
+			return "", err
+		}
+		seen++
+	}
+	if marks := strings.Count(text, "<!-- go generate"); marks != seen {
+		return "", fmt.Errorf("it has %d marks, and %d are of tables", marks, seen)
+	}
+	return text, nil
+}
+
 // docGo returns doc.go with the methods of the catalogue under "The schemes".
-func docGo(old string) (string, error) {
+func docGo(src *source) (string, error) {
 	var out strings.Builder
 	out.WriteString("//\n")
 	for _, group := range []struct {
@@ -45,7 +72,7 @@ func docGo(old string) (string, error) {
 		out.WriteString("//   - " + strings.ReplaceAll(lines, "\n", "\n//     ") + "\n")
 	}
 	out.WriteString("//\n")
-	return between(old, "// # The schemes\n", "// # Single kernels", out.String())
+	return between(src.old, "// # The schemes\n", "// # Single kernels", out.String())
 }
 
 func kind(k scheme.Kind) func(e *scheme.Entry) bool {
@@ -57,18 +84,94 @@ func shapes(e *scheme.Entry) bool {
 	return e.Kind == scheme.Advantage && slices.Contains(e.Reads, "advantages")
 }
 
-// wrap breaks a text into lines of at most so many bytes.
-func wrap(text string, most int) string {
-	line, out := 0, ""
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case line+1+len(word) > most:
-			out, line = out+"\n", 0
-		default:
-			out, line = out+" ", line+1
+// kindTable returns the table of the entries of a kind. All losses have one call, and read
+// the same.
+func kindTable(k scheme.Kind) func() string {
+	return func() string {
+		text := "| scheme | formula | source | reads | Go call | options |\n|---|---|---|---|---|---|\n"
+		if k == scheme.Loss {
+			text = "| loss | of a token | source | options |\n|---|---|---|---|\n"
 		}
-		out, line = out+word, line+len(word)
+		for _, e := range scheme.Entries() {
+			if e.Kind != k {
+				continue
+			}
+			cells := []string{e.Title + ", " + names(append([]string{e.Name}, e.Synonyms...)), e.Formula, e.Source}
+			if k != scheme.Loss {
+				cells = append(cells, names(fields(e)), "`"+e.Method+"`")
+			}
+			text += "| " + strings.Join(append(cells, optionsText(e)), " | ") + " |\n"
+		}
+		return text
 	}
-	return out
+}
+
+func severalTable() string {
+	text := "| name | stands for | what it is | source |\n|---|---|---|---|\n"
+	for _, e := range scheme.Entries() {
+		if e.Kind == scheme.Several {
+			text += fmt.Sprintf("| %s, %s | %s | %s | %s |\n", e.Title, names(append([]string{e.Name}, e.Synonyms...)), names(e.Of), e.Doc, e.Source)
+		}
+	}
+	return text
+}
+
+// allTable returns the names of all entries, by kind.
+func allTable() string {
+	text := "| what | names of schemes |\n|---|---|\n"
+	for _, k := range []struct {
+		kind scheme.Kind
+		what string
+	}{{scheme.Advantage, "advantages"}, {scheme.Factor, "factors of the advantage"}, {scheme.Weight, "weights of tokens"}, {scheme.Loss, "losses"},
+		{scheme.Reward, "rewards"}, {scheme.Critic, "the critic"}, {scheme.Several, "several of these at once"}} {
+		var all []string
+		for _, e := range scheme.Entries() {
+			if e.Kind == k.kind {
+				all = append(all, e.Name)
+			}
+		}
+		text += "| " + k.what + " | " + names(all) + " |\n"
+	}
+	return text
+}
+
+func names(all []string) string {
+	if len(all) == 0 {
+		return ""
+	}
+	return "`" + strings.Join(all, "`, `") + "`"
+}
+
+// fields returns the fields of Batch that an entry reads, but for SeqOffsets, which almost
+// all do.
+func fields(e *scheme.Entry) (all []string) {
+	for _, a := range new(reweight.Batch).Arrays() {
+		if a.Name != "seq_offsets" && slices.ContainsFunc(e.Reads, func(need string) bool { name, _, _ := strings.Cut(need, "|"); return name == a.Name }) {
+			all = append(all, a.Field)
+		}
+	}
+	return all
+}
+
+// optionsText returns the name of the default options and their fields. LossOptions are
+// those of all losses: only what is not 0 is said, and the aggregation.
+func optionsText(e *scheme.Entry) string {
+	opt := e.Defaults()
+	part := e.Part(&opt)
+	if part == nil {
+		return ""
+	}
+	v := reflect.ValueOf(part).Elem()
+	var all []string
+	for i := range v.NumField() {
+		if x := v.Field(i); x.Kind() == reflect.Float64 && math.IsNaN(x.Float()) {
+			all = append(all, "`"+v.Type().Field(i).Name+"`, which has no default")
+		} else if name := v.Type().Field(i).Name; e.Kind != scheme.Loss || !v.Field(i).IsZero() && name != "Policy" || name == "Aggregation" {
+			all = append(all, fmt.Sprintf("`%s` %v", name, v.Field(i).Interface()))
+		}
+	}
+	if e.DefaultName == "" {
+		return strings.Join(all, ", ")
+	}
+	return "`" + e.DefaultName + "`: " + strings.Join(all, ", ")
 }

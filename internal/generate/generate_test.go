@@ -1,25 +1,117 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/native"
 )
 
 const module = "../.."
 
 // TestNothingIsStale: every generated file is as it should be.
 func TestNothingIsStale(t *testing.T) {
+	if native.Structs() == nil {
+		t.Skip("the structs of reweight.h need cgo")
+	}
 	for _, f := range files {
 		if old, text, err := f.texts(module); err != nil || text != old {
 			t.Errorf("%s is stale (%v): go generate ./...", f.name, err)
+		}
+	}
+}
+
+// TestHeader holds what is written by hand in reweight.h to Go: its enumerations, and the
+// structs of options and results.
+func TestHeader(t *testing.T) {
+	if native.Structs() == nil {
+		t.Skip("the structs of reweight.h need cgo")
+	}
+	header := string(must.Get(os.ReadFile(module + "/native/reweight.h")))
+	for _, d := range regexp.MustCompile(`(?m)^typedef struct (\w+) \{`).FindAllStringSubmatch(header, -1) {
+		if classOf(d[1]) == "" {
+			t.Errorf("native/structs.go: no %s", d[1])
+		}
+	}
+	for argument, enum := range map[string]string{"isa": "isa", "dst": "dtype", "signal": "signal", "scope": "scope", "aggregation": "aggregation", "policy": "policy_loss", "sequence": "sequence", "kl": "kl_form"} {
+		body := regexp.MustCompile(`(?s)typedef enum reweight_` + enum + ` \{(.*?)\n\}`).FindStringSubmatch(header)
+		if body == nil {
+			t.Errorf("reweight.h has no reweight_%s", enum)
+			continue
+		}
+		var got, want []string
+		for _, m := range regexp.MustCompile(`(?m)^\s*(REWEIGHT_\w+ = \d+),`).FindAllStringSubmatch(body[1], -1) {
+			got = append(got, m[1])
+		}
+		for i, name := range native.Names(problem.Argument{C: argument}) {
+			want = append(want, fmt.Sprintf("%s = %d", enumerator(argument, name), i))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("reweight_%s of reweight.h has %v, want %v", enum, got, want)
+		}
+	}
+	for _, d := range defaults() {
+		for _, f := range fieldsOf(d.c) {
+			v := goField(d.options, f.Name)
+			if !v.IsValid() {
+				t.Errorf("%s.%s has no field in %T", cName(d.c), f.Name, d.options)
+				continue
+			}
+			want := map[reflect.Kind]reflect.Kind{reflect.Float64: reflect.Float64, reflect.Int: reflect.Int64, reflect.Uint64: reflect.Uint64, reflect.Bool: reflect.Int32, reflect.Uint8: reflect.Int32}[v.Kind()]
+			if f.Type.Kind() != want {
+				t.Errorf("%s.%s is a %v, want the %v for Go's %v", cName(d.c), f.Name, f.Type.Kind(), want, v.Type())
+			}
+		}
+	}
+	// The kernels of the GPU write Go's structs, and Python reads those of C: each field has
+	// 8 bytes.
+	for name, result := range map[string]any{
+		"reweight_actfocus_result":   reweight.ActFocusResult{},
+		"reweight_loss_result":       reweight.LossResult{},
+		"reweight_value_loss_result": reweight.ValueLossResult{},
+		"reweight_moments":           reweight.Moments{},
+		"reweight_surrogate_sums":    reweight.SurrogateSums{},
+	} {
+		for i, f := range fieldsOf(cStruct(name)) {
+			g := reflect.TypeOf(result).Field(i)
+			if problem.Snake(g.Name) != f.Name || g.Offset != f.Offset || g.Type.Size() != 8 || f.Type.Size() != 8 || (g.Type.Kind() == reflect.Float64) != (f.Type.Kind() == reflect.Float64) {
+				t.Errorf("%s.%s is at %d, want %s of %T at %d, both of 8 bytes", name, f.Name, f.Offset, g.Name, result, g.Offset)
+			}
+		}
+	}
+}
+
+// TestNothingUnused: C or CUDA finds each problem of the table, and names each argument.
+func TestNothingUnused(t *testing.T) {
+	var text strings.Builder
+	for _, pattern := range []string{"native/src/*.c", "native/src/*.h", "internal/gpu/device/*.cu", "internal/gpu/device/[^p]*.cuh"} {
+		files, err := filepath.Glob(filepath.Join(module, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		for _, file := range files {
+			source := must.Get(os.ReadFile(file))
+			text.Write(source)
+		}
+	}
+	for _, p := range problem.Coded {
+		if !strings.Contains(text.String(), "BAD(error, "+p.Name+",") && !strings.Contains(text.String(), "PROBLEM_"+p.Name+",") {
+			t.Errorf("nobody finds %s", p.Name)
+		}
+	}
+	for _, name := range argumentNames() {
+		if !strings.Contains(text.String(), "ARG_"+name) {
+			t.Errorf("nobody finds anything wrong with %s", name)
 		}
 	}
 }

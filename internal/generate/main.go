@@ -6,20 +6,38 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/seed621a2839/reweight/native"
 )
 
-// A generated file is named as from the folder of the module. make returns its text; old is
-// the present one, of which a part may be written by hand.
+// A generated file is named as from the folder of the module. make returns its text.
 type generated struct {
 	name string
-	make func(old string) (string, error)
+	make func(*source) (string, error)
+}
+
+// A source is what the code of the module does not say by itself: its folder, for the comments in
+// it, and the present text of the file, of which a part may be written by hand.
+type source struct {
+	module, old string
 }
 
 var files = []generated{
 	{"doc.go", docGo},
+	{"docs/schemes.md", tables},
+	{"README.md", tables},
+	{"native/reweight.h", header},
+	{"internal/gpu/device/problems.cuh", problemsOfDevice},
+	{"python/reweight/_generated.py", pythonModule},
+	{"python/reweight/_catalogue.py", pythonCatalogue},
+	{"testdata/problems.json", examples},
 }
 
 func main() {
+	if native.Structs() == nil {
+		fmt.Fprintln(os.Stderr, "generate: the structs of reweight.h need cgo")
+		os.Exit(1)
+	}
 	for _, f := range files {
 		if err := f.write("."); err != nil {
 			fmt.Fprintf(os.Stderr, "generate: %s: %v\n", f.name, err)
@@ -34,7 +52,7 @@ func (f generated) texts(module string) (old, text string, err error) {
 	if err != nil && !os.IsNotExist(err) {
 		return "", "", err
 	}
-	text, err = f.make(string(raw))
+	text, err = f.make(&source{module, string(raw)})
 	return string(raw), text, err
 }
 

@@ -129,7 +129,7 @@ func (q Steps) step(name string) step {
 		name += "+gae"
 	}
 	st.scheme = scheme.MustParse(name)
-	st.scheme.Options.Delta, st.scheme.Options.Loss.Beta = 0.1, 0.1 // which have no defaults
+	st.scheme.Options.OffPolicyMask.Delta, st.scheme.Options.Loss.Beta = 0.1, 0.1 // which have no defaults
 	st.reads = st.scheme.Reads()
 	return st
 }

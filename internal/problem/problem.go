@@ -1,7 +1,7 @@
 // Package problem is the table of what can be wrong with an argument. Package reweight
 // and package gpu take their sentences from it. The C library and the kernels of the
 // GPU, which write no text, return the number of a problem and the numbers in its
-// sentence; `go generate ./gpu` writes the table for them and for Python.
+// sentence; `go generate ./...` writes the table for them and for Python.
 package problem
 
 import (

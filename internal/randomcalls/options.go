@@ -98,13 +98,12 @@ func methods(c Caller) []method {
 		all = append(all, with("Loss", reweight.DefaultLoss, loss))
 	}
 	if _, ok := c.(SchemeCaller); ok {
-		for i := range native.Schemes {
-			s := &native.Schemes[i]
-			all = append(all, method{s.Method, s.Default, func(c Caller, dst []float32, b *reweight.Batch, opt any) error {
-				if s.PerTrajectory {
+		for _, e := range native.OfCatalogue() {
+			all = append(all, method{e.Method, defaultOf(e), func(c Caller, dst []float32, b *reweight.Batch, opt any) error {
+				if e.PerTrajectory {
 					dst = dst[:b.Trajectories()]
 				}
-				return callScheme(c, s, dst, b, opt)
+				return callScheme(c, e, dst, b, opt)
 			}})
 		}
 	}

@@ -11,27 +11,33 @@ import (
 	"github.com/seed621a2839/reweight/scheme"
 )
 
-// A SchemeCaller is a Caller that has native.Schemes.
+// A SchemeCaller is a Caller that has the functions of native.OfCatalogue.
 type SchemeCaller interface {
-	Scheme(s *native.Scheme, dst []float32, b *reweight.Batch, opt any) error
+	Scheme(e *scheme.Entry, dst []float32, b *reweight.Batch, opt any) error
 }
 
-// Schemes returns a trial of each of native.Schemes.
+// Schemes returns a trial of each of these functions.
 func Schemes() (all []Trial) {
-	for i := range native.Schemes {
-		s := &native.Schemes[i]
-		all = append(all, Trial{s.Method, func(d *Draws, c Caller) Outcome { return schemeTrial(d, c, s) }})
+	for _, e := range native.OfCatalogue() {
+		all = append(all, Trial{e.Method, func(d *Draws, c Caller) Outcome { return schemeTrial(d, c, e) }})
 	}
 	return all
 }
 
-func schemeTrial(d *Draws, c Caller, s *native.Scheme) Outcome {
-	e, err := scheme.Find(s.Entry)
-	if err != nil {
-		return Outcome{err}
+// defaultOf returns the options of an entry, nil if it has none. A number that has no default is 0.
+func defaultOf(e *scheme.Entry) any {
+	opt := e.Defaults()
+	opt.OffPolicyMask.Delta = 0
+	part := e.Part(&opt)
+	if part == nil {
+		return nil
 	}
+	return reflect.ValueOf(part).Elem().Interface()
+}
+
+func schemeTrial(d *Draws, c Caller, e *scheme.Entry) Outcome {
 	b := d.batch()
-	if s.Method == "PassAtK" && d.IntN(8) > 0 { // which wants others in each group
+	if e.Method == "PassAtK" && d.IntN(8) > 0 { // which wants others in each group
 		for q := range b.GroupIDs {
 			b.GroupIDs[q] = int32(q % max(1, b.Trajectories()/2))
 		}
@@ -42,7 +48,7 @@ func schemeTrial(d *Draws, c Caller, s *native.Scheme) Outcome {
 	if slices.Contains(e.Reads, "sum_sq_probs") {
 		d.ofSquares(b)
 	}
-	opt := d.options(s.Default)
+	opt := d.options(defaultOf(e))
 	if o, ok := opt.(reweight.GDPOOptions); ok {
 		o.RewardWeights = d.ofParts(b, 1+d.IntN(4))
 		opt = o
@@ -63,7 +69,7 @@ func schemeTrial(d *Draws, c Caller, s *native.Scheme) Outcome {
 	d.spoil(b, values, what...)
 	d.ofSpans(b)
 	dst := d.output(len(b.Role))
-	if s.PerTrajectory {
+	if e.PerTrajectory {
 		dst = one(d, d.output(b.Trajectories()), b.Rewards)
 	} else if d.IntN(2) == 0 {
 		dst = b.Values // which none of them reads
@@ -71,21 +77,15 @@ func schemeTrial(d *Draws, c Caller, s *native.Scheme) Outcome {
 			dst = one(d, floatsOf(b, e.Alias)...)
 		}
 	}
-	return Outcome{callScheme(c, s, dst, b, opt), dst}
+	return Outcome{callScheme(c, e, dst, b, opt), dst}
 }
 
-func callScheme(c Caller, s *native.Scheme, dst []float32, b *reweight.Batch, opt any) error {
+func callScheme(c Caller, e *scheme.Entry, dst []float32, b *reweight.Batch, opt any) error {
 	if c, ok := c.(SchemeCaller); ok {
-		return c.Scheme(s, dst, b, opt)
-	}
-	e, err := scheme.Find(s.Entry)
-	if err != nil {
-		return err
+		return c.Scheme(e, dst, b, opt)
 	}
 	all := e.Defaults()
-	if o, ok := opt.(native.OffPolicyMaskOptions); ok {
-		all.Delta = o.Delta
-	} else if opt != nil {
+	if opt != nil {
 		reflect.ValueOf(e.Part(&all)).Elem().Set(reflect.ValueOf(opt))
 	}
 	return e.Compute(c.(*reweight.Workspace), dst, b, all)

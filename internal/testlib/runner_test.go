@@ -20,6 +20,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/randomcalls"
 	"github.com/seed621a2839/reweight/internal/testlib"
 	"github.com/seed621a2839/reweight/native"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 var rounds = flag.Int("rounds", 80, "how often each trial is repeated")
@@ -158,7 +159,7 @@ func TestEveryMethod(t *testing.T) {
 		t.Errorf("%d functions are found in the header, which has others", len(functions))
 	}
 	for _, f := range functions {
-		if slices.ContainsFunc(native.Schemes, func(s native.Scheme) bool { return s.C == string(f[1]) }) {
+		if slices.ContainsFunc(native.OfCatalogue(), func(e *scheme.Entry) bool { return e.C == string(f[1]) }) {
 			continue // they have one call for all
 		}
 		if !bytes.Contains(calls, []byte(" f("+string(f[1])+")")) && !bytes.Contains(calls, []byte("\tf("+string(f[1])+")")) {

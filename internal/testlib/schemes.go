@@ -12,7 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/native"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // batch returns the batch as the library takes it. An array without elements is not set.
@@ -119,13 +119,13 @@ func (r *Runner) ValueLoss(grad []float32, b *reweight.Batch, opt reweight.Value
 	return reweight.ValueLossResult{Loss: float64(r.value.loss), Tokens: int(r.value.tokens), ClipFraction: float64(r.value.clip_fraction)}, nil
 }
 
-// Scheme calls a function of native.Schemes.
-func (r *Runner) Scheme(s *native.Scheme, dst []float32, b *reweight.Batch, opt any) error {
+// Scheme calls the function of an entry of the catalogue.
+func (r *Runner) Scheme(e *scheme.Entry, dst []float32, b *reweight.Batch, opt any) error {
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spansOf(b))
 	defer C.free(ws.scratch)
 	var pinner runtime.Pinner
 	defer pinner.Unpin()
-	name := C.CString("reweight_" + s.C)
+	name := C.CString("reweight_" + e.C)
 	defer C.free(unsafe.Pointer(name))
 	return r.result(C.call_scheme(r.functions, name, ws, floats(dst), batch(b), layOut(opt, &pinner), r.errorOf()), true)
 }

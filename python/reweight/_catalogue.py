@@ -1,4 +1,4 @@
-"""The functions of schemes, and the catalogue: `go generate ./gpu` writes this file."""
+"""The functions of schemes, and the catalogue: `go generate ./...` writes this file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,61 @@ from ._arrays import ArrayLike
 from ._errors import choice, integer, number
 from ._schemes import of_parts, run_scheme
 from .batch import Batch
+
+
+def overlong_penalty(
+    batch: Batch,
+    *,
+    maximum: int = 20480,
+    buffer: int = 4096,
+    penalty: float = 1,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns penalties[q], which is to be added to the reward of trajectory q with n_q
+    response tokens (DAPO, arXiv 2503.14476):
+
+        p_q = max(-penalty, min(0, -penalty (n_q - (maximum - buffer)) / buffer))
+
+    It is 0 up to maximum - buffer tokens and -penalty from maximum on. Observations between
+    the turns do not count: they are not the policy's.
+
+    penalties has one element per trajectory, and may be rewards, which is not read. A wrong
+    shape or option is an error, and penalties is not written.
+
+    maximum: response tokens from which the penalty is full, at least buffer
+    buffer: tokens before it over which the penalty grows, above 0
+    penalty: at maximum, at least 0; 0: there is none
+    out: the array for penalties, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.OverlongPenaltyOptions(
+        integer("maximum", maximum, 64),
+        integer("buffer", buffer, 64),
+        number("penalty", penalty),
+    )
+    return run_scheme("overlong_penalty", batch, options, ("seq_offsets",), out, "trajectory")
+
+
+def group_filter(
+    batch: Batch,
+    *,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns weights: 1 at the response tokens of groups whose rewards differ, or which have
+    one member, to 0 elsewhere (DAPO's dynamic sampling, arXiv 2503.14476): trajectories
+    whose advantages are all 0 leave numerator and denominator of the loss. rewards are
+    compared exactly. Every trajectory of a group counts, also one without response tokens.
+
+    weights has one element per token, rewards and group_ids one per trajectory; weights may
+    be any array of the batch that is one float32 per token: none is read. A wrong shape or
+    a reward that is not finite is an error, and weights is not written.
+
+    out: the array for weights, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    return run_scheme("group_filter", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
 
 
 def rloo(
@@ -55,8 +110,8 @@ def reinforce_plus_plus(
 
     advantages, token_rewards and role have one element per token, and seq_offsets must be
     set. advantages may be token_rewards. A wrong shape or option, a reward of a response
-    token that is not finite, or fewer than two response tokens, is an error, and advantages
-    is not written.
+    token that is not finite, or fewer than two response tokens, is an error, and nothing is
+    written.
 
     gamma: discount, above 0 and at most 1
     out: the array for advantages, float32.
@@ -94,6 +149,53 @@ def reinforce_plus_plus_baseline(
     An error is an InputError, which is a ValueError.
     """
     return run_scheme("reinforce_plus_plus_baseline", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
+
+
+def otb(
+    batch: Batch,
+    *,
+    turns: bool = False,
+    zero_tail: bool = True,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: the rewards to come of each response token, less a baseline of its
+    position that makes the variance of the gradient small (optimal token baseline; verl,
+    compute_optimal_token_baseline_advantage and, with turns,
+    compute_multi_turn_optimal_token_baseline_advantage):
+
+        G_t = sum of token_rewards from t on              W_t = sum of w up to t
+        w_t = 1 - 2 e^old_logprobs[t] + sum_sq_probs[t]     A_t = G_t - B of the position of t
+        B   = sum G W / (sum W + 1e-8)
+
+    The first two sums are over the response tokens of a trajectory. Those of B are over the
+    trajectories of a group that have a response token at that position: its place in the
+    trajectory, masked tokens counted, or, with turns, among its response tokens. w
+    estimates the squared norm of the gradient of the token's log-probability with respect
+    to the logits.
+
+    A group of one trajectory has B = 0; every trajectory counts, also one without response
+    tokens. With zero_tail, a trajectory with more response tokens than any other of its
+    group has B = 0 from the position on that is the second largest number of them. The
+    reward of an outcome belongs at the trajectory's last response token. verl multiplies w
+    by the squared weight of its rollout correction where it has one; this does not. Masked
+    tokens get 0.
+
+    advantages, token_rewards, old_logprobs and sum_sq_probs have one element per token,
+    group_ids one per trajectory; advantages may be any array of the batch that is one
+    float32 per token: all are read before it is written. A wrong shape, or a value of a
+    response token that is not finite, is an error, and advantages is not written.
+
+    turns: positions count response tokens alone, not all tokens of the trajectory
+    zero_tail: no baseline where the longest trajectory of its group is alone
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.OTBOptions(
+        bool(turns),
+        bool(zero_tail),
+    )
+    return run_scheme("otb", batch, options, ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards"), out)
 
 
 def gigpo(
@@ -254,6 +356,131 @@ def grpo_s(
     return run_scheme("grpo_s", batch, options, ("seq_offsets", "rewards", "entropy") + (("group_ids",) if scope == "group" else ()), out)
 
 
+def opo(
+    batch: Batch,
+    *,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: each trajectory's reward less the baseline of its group with the
+    least variance, for which a long response counts more (on-policy RL with optimal reward
+    baseline, arXiv 2505.23585; verl, compute_opo_outcome_advantage):
+
+        A = r - sum_g n r / sum_g n
+
+    with n the response tokens of a trajectory. The baseline of a group of one is 0. Masked
+    tokens get 0.
+
+    advantages has one element per token, rewards and group_ids one per trajectory;
+    advantages may be any array of the batch that is one float32 per token: none is read. A
+    wrong shape or a reward that is not finite is an error, and advantages is not written.
+
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    return run_scheme("opo", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
+
+
+def pass_at_k(
+    batch: Batch,
+    *,
+    eps: float = 1e-06,
+    divide_by_std: bool = True,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: how far the highest reward of each group is above the second
+    highest, at the response tokens of the trajectory that has it (the gradient of the
+    expected maximum, arXiv 2503.19595; verl, compute_grpo_passk_outcome_advantage):
+
+        A = (r_first - r_second) / (std_g + eps)
+
+    with n-1 in the variance of the group's rewards, or without that divisor. All other
+    tokens get 0. Where several have the highest reward, A is 0.
+
+    advantages has one element per token, rewards and group_ids one per trajectory;
+    advantages may be any array of the batch that is one float32 per token: none is read. A
+    wrong shape or option, a reward that is not finite, or a group of one trajectory, is an
+    error, and advantages is not written.
+
+    eps: added to the standard deviation, at least 0
+    divide_by_std: False: the difference itself, to which eps does not matter
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.PassAtKOptions(
+        number("eps", eps),
+        bool(divide_by_std),
+    )
+    return run_scheme("pass_at_k", batch, options, ("seq_offsets", "group_ids", "rewards"), out)
+
+
+def gdpo(
+    batch: Batch,
+    *,
+    eps: float = 1e-06,
+    divide_by_std: bool = True,
+    reward_weights: Optional[Sequence[float]] = None,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: what GRPO makes of each part of the reward alone, added up and
+    whitened over response tokens, so that no part drowns another one (group
+    reward-decoupled normalization, arXiv 2601.05242; verl, compute_gdpo_outcome_advantage):
+
+        a_q = sum_k reward_weights[k] (r_qk - mean_gk) / (std_gk + eps)
+        A_t = (a_q(t) - mean) / sqrt(var + 1e-8)
+
+    with r_qk the part k of the reward of trajectory q, and n-1 in the variance of a part in
+    a group; a group of one has mean 0 and std 1. Every trajectory of a group counts, also
+    one without response tokens. The last mean and the variance (n-1) are over the response
+    tokens of the batch, so that long trajectories count more. Masked tokens get 0.
+
+    advantages has one element per token, group_ids one per trajectory, and reward_parts as
+    many for each trajectory, one trajectory after another; advantages may be any array of b
+    that is one float32 per token: none is read. A wrong shape or option, a part that is not
+    finite, or fewer than two response tokens, is an error, and advantages is not written.
+
+    eps: added to the standard deviation, at least 0
+    divide_by_std: False: the differences themselves, to which eps does not matter
+    reward_weights: of the parts, one each; None stands for ones
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.GDPOOptions(
+        number("eps", eps),
+        bool(divide_by_std),
+        of_parts("reward_weights", reward_weights, batch),
+    )
+    return run_scheme("gdpo", batch, options, ("seq_offsets", "group_ids", "reward_parts"), out)
+
+
+def gpg_advantages(
+    batch: Batch,
+    *,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: each trajectory's reward less the mean of its group, larger where
+    few trajectories have a reward (group policy gradient, arXiv 2504.02546; verl,
+    compute_gpg_outcome_advantage):
+
+        A = alpha (r - mean_g)    alpha = S / max(1, trajectories with a reward other than 0)
+
+    with S the trajectories of the batch. A group of one has mean 0; every trajectory
+    counts, in S and in its group, also one without response tokens. Masked tokens get 0.
+    The loss of GPG is the policy gradient, pg.
+
+    advantages has one element per token, rewards and group_ids one per trajectory;
+    advantages may be any array of the batch that is one float32 per token: none is read. A
+    wrong shape or a reward that is not finite is an error, and advantages is not written.
+
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    return run_scheme("gpg_advantages", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
+
+
 def empg(
     batch: Batch,
     *,
@@ -298,61 +525,6 @@ def empg(
         number("zeta", zeta),
     )
     return run_scheme("empg", batch, options, ("seq_offsets", "span_ids", "advantages", "entropy"), out)
-
-
-def overlong_penalty(
-    batch: Batch,
-    *,
-    maximum: int = 20480,
-    buffer: int = 4096,
-    penalty: float = 1,
-    out: Optional[ArrayLike] = None,
-) -> Any:
-    """Returns penalties[q], which is to be added to the reward of trajectory q with n_q
-    response tokens (DAPO, arXiv 2503.14476):
-
-        p_q = max(-penalty, min(0, -penalty (n_q - (maximum - buffer)) / buffer))
-
-    It is 0 up to maximum - buffer tokens and -penalty from maximum on. Observations between
-    the turns do not count: they are not the policy's.
-
-    penalties has one element per trajectory, and may be rewards, which is not read. A wrong
-    shape or option is an error, and penalties is not written.
-
-    maximum: response tokens from which the penalty is full, at least buffer
-    buffer: tokens before it over which the penalty grows, above 0
-    penalty: at maximum, at least 0; 0: there is none
-    out: the array for penalties, float32.
-
-    An error is an InputError, which is a ValueError.
-    """
-    options = _generated.OverlongPenaltyOptions(
-        integer("maximum", maximum, 64),
-        integer("buffer", buffer, 64),
-        number("penalty", penalty),
-    )
-    return run_scheme("overlong_penalty", batch, options, ("seq_offsets",), out, "trajectory")
-
-
-def group_filter(
-    batch: Batch,
-    *,
-    out: Optional[ArrayLike] = None,
-) -> Any:
-    """Returns weights: 1 at the response tokens of groups whose rewards differ, or which have
-    one member, to 0 elsewhere (DAPO's dynamic sampling, arXiv 2503.14476): trajectories
-    whose advantages are all 0 leave numerator and denominator of the loss. rewards are
-    compared exactly. Every trajectory of a group counts, also one without response tokens.
-
-    weights has one element per token, rewards and group_ids one per trajectory; weights may
-    be any array of the batch that is one float32 per token: none is read. A wrong shape or
-    a reward that is not finite is an error, and weights is not written.
-
-    out: the array for weights, float32.
-
-    An error is an InputError, which is a ValueError.
-    """
-    return run_scheme("group_filter", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
 
 
 def entropy_mask(
@@ -507,91 +679,6 @@ def off_policy_mask(
     return run_scheme("off_policy_mask", batch, options, ("seq_offsets", "advantages", "old_logprobs", "logprobs"), out)
 
 
-def opo(
-    batch: Batch,
-    *,
-    out: Optional[ArrayLike] = None,
-) -> Any:
-    """Returns advantages: each trajectory's reward less the baseline of its group with the
-    least variance, for which a long response counts more (on-policy RL with optimal reward
-    baseline, arXiv 2505.23585; verl, compute_opo_outcome_advantage):
-
-        A = r - sum_g n r / sum_g n
-
-    with n the response tokens of a trajectory. The baseline of a group of one is 0. Masked
-    tokens get 0.
-
-    advantages has one element per token, rewards and group_ids one per trajectory;
-    advantages may be any array of the batch that is one float32 per token: none is read. A
-    wrong shape or a reward that is not finite is an error, and advantages is not written.
-
-    out: the array for advantages, float32.
-
-    An error is an InputError, which is a ValueError.
-    """
-    return run_scheme("opo", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
-
-
-def pass_at_k(
-    batch: Batch,
-    *,
-    eps: float = 1e-06,
-    divide_by_std: bool = True,
-    out: Optional[ArrayLike] = None,
-) -> Any:
-    """Returns advantages: how far the highest reward of each group is above the second
-    highest, at the response tokens of the trajectory that has it (the gradient of the
-    expected maximum, arXiv 2503.19595; verl, compute_grpo_passk_outcome_advantage):
-
-        A = (r_first - r_second) / (std_g + eps)
-
-    with n-1 in the variance of the group's rewards, or without that divisor. All other
-    tokens get 0. Where several have the highest reward, A is 0.
-
-    advantages has one element per token, rewards and group_ids one per trajectory;
-    advantages may be any array of the batch that is one float32 per token: none is read. A
-    wrong shape or option, a reward that is not finite, or a group of one trajectory, is an
-    error, and advantages is not written.
-
-    eps: added to the standard deviation, at least 0
-    divide_by_std: False: the difference itself, to which eps does not matter
-    out: the array for advantages, float32.
-
-    An error is an InputError, which is a ValueError.
-    """
-    options = _generated.PassAtKOptions(
-        number("eps", eps),
-        bool(divide_by_std),
-    )
-    return run_scheme("pass_at_k", batch, options, ("seq_offsets", "group_ids", "rewards"), out)
-
-
-def gpg_advantages(
-    batch: Batch,
-    *,
-    out: Optional[ArrayLike] = None,
-) -> Any:
-    """Returns advantages: each trajectory's reward less the mean of its group, larger where
-    few trajectories have a reward (group policy gradient, arXiv 2504.02546; verl,
-    compute_gpg_outcome_advantage):
-
-        A = alpha (r - mean_g)    alpha = S / max(1, trajectories with a reward other than 0)
-
-    with S the trajectories of the batch. A group of one has mean 0; every trajectory
-    counts, in S and in its group, also one without response tokens. Masked tokens get 0.
-    Its loss is the policy pg.
-
-    advantages has one element per token, rewards and group_ids one per trajectory;
-    advantages may be any array of the batch that is one float32 per token: none is read. A
-    wrong shape or a reward that is not finite is an error, and advantages is not written.
-
-    out: the array for advantages, float32.
-
-    An error is an InputError, which is a ValueError.
-    """
-    return run_scheme("gpg_advantages", batch, None, ("seq_offsets", "group_ids", "rewards"), out)
-
-
 def fipo(
     batch: Batch,
     *,
@@ -681,93 +768,6 @@ def rlsd(
         bool(negative_only),
     )
     return run_scheme("rlsd", batch, options, ("seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"), out)
-
-
-def otb(
-    batch: Batch,
-    *,
-    turns: bool = False,
-    zero_tail: bool = True,
-    out: Optional[ArrayLike] = None,
-) -> Any:
-    """Returns advantages: the rewards to come of each response token, less a baseline of its
-    position that makes the variance of the gradient small (optimal token baseline; verl,
-    compute_optimal_token_baseline_advantage and, with turns,
-    compute_multi_turn_optimal_token_baseline_advantage):
-
-        G_t = sum of token_rewards from t on              W_t = sum of w up to t
-        w_t = 1 - 2 e^old_logprobs[t] + sum_sq_probs[t]     A_t = G_t - B of the position of t
-        B   = sum G W / (sum W + 1e-8)
-
-    The first two sums are over the response tokens of a trajectory. Those of B are over the
-    trajectories of a group that have a response token at that position: its place in the
-    trajectory, masked tokens counted, or, with turns, among its response tokens. w
-    estimates the squared norm of the gradient of the token's log-probability with respect
-    to the logits.
-
-    A group of one trajectory has B = 0; every trajectory counts, also one without response
-    tokens. With zero_tail, a trajectory with more response tokens than any other of its
-    group has B = 0 from the position on that is the second largest number of them. The
-    reward of an outcome belongs at the trajectory's last response token. verl multiplies w
-    by the squared weight of its rollout correction where it has one; this does not. Masked
-    tokens get 0.
-
-    advantages, token_rewards, old_logprobs and sum_sq_probs have one element per token,
-    group_ids one per trajectory; advantages may be any array of the batch that is one
-    float32 per token: all are read before it is written. A wrong shape, or a value of a
-    response token that is not finite, is an error, and advantages is not written.
-
-    turns: positions count response tokens alone, not all tokens of the trajectory
-    zero_tail: no baseline where the longest trajectory of its group is alone
-    out: the array for advantages, float32.
-
-    An error is an InputError, which is a ValueError.
-    """
-    options = _generated.OTBOptions(
-        bool(turns),
-        bool(zero_tail),
-    )
-    return run_scheme("otb", batch, options, ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards"), out)
-
-
-def gdpo(
-    batch: Batch,
-    *,
-    eps: float = 1e-06,
-    divide_by_std: bool = True,
-    reward_weights: Optional[Sequence[float]] = None,
-    out: Optional[ArrayLike] = None,
-) -> Any:
-    """Returns advantages: what GRPO makes of each part of the reward alone, added up and
-    whitened over response tokens, so that no part drowns another one (group
-    reward-decoupled normalization, arXiv 2601.05242; verl, compute_gdpo_outcome_advantage):
-
-        a_q = sum_k reward_weights[k] (r_qk - mean_gk) / (std_gk + eps)
-        A_t = (a_q(t) - mean) / sqrt(var + 1e-8)
-
-    with r_qk the part k of the reward of trajectory q, and n-1 in the variance of a part in
-    a group; a group of one has mean 0 and std 1. Every trajectory of a group counts, also
-    one without response tokens. The last mean and the variance (n-1) are over the response
-    tokens of the batch, so that long trajectories count more. Masked tokens get 0.
-
-    advantages has one element per token, group_ids one per trajectory, and reward_parts as
-    many for each trajectory, one trajectory after another; advantages may be any array of b
-    that is one float32 per token: none is read. A wrong shape or option, a part that is not
-    finite, or fewer than two response tokens, is an error, and advantages is not written.
-
-    eps: added to the standard deviation, at least 0
-    divide_by_std: False: the differences themselves, to which eps does not matter
-    reward_weights: of the parts, one each; None stands for ones
-    out: the array for advantages, float32.
-
-    An error is an InputError, which is a ValueError.
-    """
-    options = _generated.GDPOOptions(
-        number("eps", eps),
-        bool(divide_by_std),
-        of_parts("reward_weights", reward_weights, batch),
-    )
-    return run_scheme("gdpo", batch, options, ("seq_offsets", "group_ids", "reward_parts"), out)
 
 
 

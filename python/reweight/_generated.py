@@ -1,5 +1,5 @@
 """What Go and reweight.h say of names, structs, defaults, problems and the kernels of the GPU:
-`go generate ./gpu` writes this file. An address is an int, and 0 is no array. ctypes reads it back as None then."""
+`go generate ./...` writes this file. An address is an int, and 0 is no array. ctypes reads it back as None then."""
 
 from __future__ import annotations
 
@@ -585,12 +585,36 @@ class SurrogateSums(Structure):
     ]
 
 
+class OverlongPenaltyOptions(Structure):
+    """reweight_overlong_penalty_options."""
+
+    maximum: int
+    buffer: int
+    penalty: float
+    _fields_ = [
+        ("maximum", c_int64),
+        ("buffer", c_int64),
+        ("penalty", c_double),
+    ]
+
+
 class ReinforcePlusPlusOptions(Structure):
     """reweight_reinforce_plus_plus_options."""
 
     gamma: float
     _fields_ = [
         ("gamma", c_double),
+    ]
+
+
+class OTBOptions(Structure):
+    """reweight_otb_options."""
+
+    turns: int
+    zero_tail: int
+    _fields_ = [
+        ("turns", c_int32),
+        ("zero_tail", c_int32),
     ]
 
 
@@ -630,6 +654,30 @@ class GTPOOptions(Structure):
     ]
 
 
+class PassAtKOptions(Structure):
+    """reweight_pass_at_k_options."""
+
+    eps: float
+    divide_by_std: int
+    _fields_ = [
+        ("eps", c_double),
+        ("divide_by_std", c_int32),
+    ]
+
+
+class GDPOOptions(Structure):
+    """reweight_gdpo_options."""
+
+    eps: float
+    divide_by_std: int
+    reward_weights: Any
+    _fields_ = [
+        ("eps", c_double),
+        ("divide_by_std", c_int32),
+        ("reward_weights", POINTER(c_double)),
+    ]
+
+
 class EMPGOptions(Structure):
     """reweight_empg_options."""
 
@@ -640,19 +688,6 @@ class EMPGOptions(Structure):
         ("k", c_double),
         ("k_future", c_double),
         ("zeta", c_double),
-    ]
-
-
-class OverlongPenaltyOptions(Structure):
-    """reweight_overlong_penalty_options."""
-
-    maximum: int
-    buffer: int
-    penalty: float
-    _fields_ = [
-        ("maximum", c_int64),
-        ("buffer", c_int64),
-        ("penalty", c_double),
     ]
 
 
@@ -704,17 +739,6 @@ class OffPolicyMaskOptions(Structure):
     ]
 
 
-class PassAtKOptions(Structure):
-    """reweight_pass_at_k_options."""
-
-    eps: float
-    divide_by_std: int
-    _fields_ = [
-        ("eps", c_double),
-        ("divide_by_std", c_int32),
-    ]
-
-
 class FIPOOptions(Structure):
     """reweight_fipo_options."""
 
@@ -745,38 +769,14 @@ class RLSDOptions(Structure):
     ]
 
 
-class OTBOptions(Structure):
-    """reweight_otb_options."""
-
-    turns: int
-    zero_tail: int
-    _fields_ = [
-        ("turns", c_int32),
-        ("zero_tail", c_int32),
-    ]
-
-
-class GDPOOptions(Structure):
-    """reweight_gdpo_options."""
-
-    eps: float
-    divide_by_std: int
-    reward_weights: Any
-    _fields_ = [
-        ("eps", c_double),
-        ("divide_by_std", c_int32),
-        ("reward_weights", POINTER(c_double)),
-    ]
-
-
 # The defaults.
 DEFAULT_ROW_GRADIENT = RowGradientOptions(1, 0)
+DEFAULT_LOSS = LossOptions(0.2, 0.28, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 DEFAULT_ACTFOCUS = ActFocusOptions(0.1, 0.5, 1e-08, 0)
 DEFAULT_AEM = AEMOptions(1, 0.1, 0)
 DEFAULT_GRPO = GRPOOptions(1e-06, 1)
-DEFAULT_GAE = GAEOptions(1, 1)
 DEFAULT_KL_REWARDS = KLRewardsOptions(0.001, 2)
-DEFAULT_LOSS = LossOptions(0.2, 0.28, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+DEFAULT_GAE = GAEOptions(1, 1)
 DEFAULT_GSPO = LossOptions(0.0003, 0.0004, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 DEFAULT_LUSPO = LossOptions(0.0003, 0.0004, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 DEFAULT_GRPO_S_LOSS = LossOptions(0.2, 0.28, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -791,20 +791,20 @@ DEFAULT_GMPO = LossOptions(0.4, 0.4, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 DEFAULT_CLIP_COV = LossOptions(0.2, 0.2, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0002, 1, 5, 0, 0)
 DEFAULT_KL_COV = LossOptions(0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0002, 0, 0, 1, 0)
 DEFAULT_VALUE_LOSS = ValueLossOptions(0.5, 0, 0)
+DEFAULT_OVERLONG_PENALTY = OverlongPenaltyOptions(20480, 4096, 1)
 DEFAULT_REINFORCE_PLUS_PLUS = ReinforcePlusPlusOptions(1)
+DEFAULT_OTB = OTBOptions(0, 1)
 DEFAULT_GIGPO = GiGPOOptions(0.95, 1, 0, 0)
 DEFAULT_GTPO = GTPOOptions(1, 0.1, 0.5, 0, inf, 0, 0)
 DEFAULT_GRPO_S = GTPOOptions(1, 0.1, 0.5, 0, inf, 1, 0)
+DEFAULT_PASS_AT_K = PassAtKOptions(1e-06, 1)
+DEFAULT_GDPO = GDPOOptions(1e-06, 1, None)
 DEFAULT_EMPG = EMPGOptions(1, 1, 0.05)
-DEFAULT_OVERLONG_PENALTY = OverlongPenaltyOptions(20480, 4096, 1)
 DEFAULT_ENTROPY_MASK = EntropyMaskOptions(0.2)
 DEFAULT_ROLLOUT_CORRECTION = RolloutCorrectionOptions(0, 0, 0, 2, 0)
 DEFAULT_REJECT = RejectOptions(0, 0.5, 2)
-DEFAULT_PASS_AT_K = PassAtKOptions(1e-06, 1)
 DEFAULT_FIPO = FIPOOptions(32, 10, 0.2, 1, 4)
 DEFAULT_RLSD = RLSDOptions(0.5, 0.2, 0)
-DEFAULT_OTB = OTBOptions(0, 1)
-DEFAULT_GDPO = GDPOOptions(1e-06, 1, None)
 
 # The types of the arguments of each function, between the workspace and the error.
 FUNCTIONS: Dict[str, List[Any]] = {
@@ -820,26 +820,6 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "kl_rewards": [c_void_p, POINTER(Batch), POINTER(KLRewardsOptions)],
     "loss": [c_void_p, c_void_p, c_void_p, POINTER(Batch), POINTER(LossOptions)],
     "value_loss": [c_void_p, c_void_p, POINTER(Batch), POINTER(ValueLossOptions)],
-    "rloo": [c_void_p, POINTER(Batch)],
-    "reinforce_plus_plus": [c_void_p, POINTER(Batch), POINTER(ReinforcePlusPlusOptions)],
-    "reinforce_plus_plus_baseline": [c_void_p, POINTER(Batch)],
-    "gigpo": [c_void_p, POINTER(Batch), POINTER(GiGPOOptions)],
-    "gtpo": [c_void_p, POINTER(Batch), POINTER(GTPOOptions)],
-    "grpo_s": [c_void_p, POINTER(Batch), POINTER(GTPOOptions)],
-    "empg": [c_void_p, POINTER(Batch), POINTER(EMPGOptions)],
-    "overlong_penalty": [c_void_p, POINTER(Batch), POINTER(OverlongPenaltyOptions)],
-    "group_filter": [c_void_p, POINTER(Batch)],
-    "entropy_mask": [c_void_p, POINTER(Batch), POINTER(EntropyMaskOptions)],
-    "rollout_correction": [c_void_p, POINTER(Batch), POINTER(RolloutCorrectionOptions)],
-    "reject": [c_void_p, POINTER(Batch), POINTER(RejectOptions)],
-    "off_policy_mask": [c_void_p, POINTER(Batch), POINTER(OffPolicyMaskOptions)],
-    "opo": [c_void_p, POINTER(Batch)],
-    "pass_at_k": [c_void_p, POINTER(Batch), POINTER(PassAtKOptions)],
-    "gpg_advantages": [c_void_p, POINTER(Batch)],
-    "fipo": [c_void_p, POINTER(Batch), POINTER(FIPOOptions)],
-    "rlsd": [c_void_p, POINTER(Batch), POINTER(RLSDOptions)],
-    "otb": [c_void_p, POINTER(Batch), POINTER(OTBOptions)],
-    "gdpo": [c_void_p, POINTER(Batch), POINTER(GDPOOptions)],
     "masked_moments": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_double],
     "actfocus_weights": [c_void_p, c_void_p, c_void_p, c_int64, c_double, c_double, POINTER(ActFocusOptions)],
     "span_means": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],
@@ -849,6 +829,26 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "surrogate": [
         c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_double, POINTER(LossOptions),
     ],
+    "overlong_penalty": [c_void_p, POINTER(Batch), POINTER(OverlongPenaltyOptions)],
+    "group_filter": [c_void_p, POINTER(Batch)],
+    "rloo": [c_void_p, POINTER(Batch)],
+    "reinforce_plus_plus": [c_void_p, POINTER(Batch), POINTER(ReinforcePlusPlusOptions)],
+    "reinforce_plus_plus_baseline": [c_void_p, POINTER(Batch)],
+    "otb": [c_void_p, POINTER(Batch), POINTER(OTBOptions)],
+    "gigpo": [c_void_p, POINTER(Batch), POINTER(GiGPOOptions)],
+    "gtpo": [c_void_p, POINTER(Batch), POINTER(GTPOOptions)],
+    "grpo_s": [c_void_p, POINTER(Batch), POINTER(GTPOOptions)],
+    "opo": [c_void_p, POINTER(Batch)],
+    "pass_at_k": [c_void_p, POINTER(Batch), POINTER(PassAtKOptions)],
+    "gdpo": [c_void_p, POINTER(Batch), POINTER(GDPOOptions)],
+    "gpg_advantages": [c_void_p, POINTER(Batch)],
+    "empg": [c_void_p, POINTER(Batch), POINTER(EMPGOptions)],
+    "entropy_mask": [c_void_p, POINTER(Batch), POINTER(EntropyMaskOptions)],
+    "rollout_correction": [c_void_p, POINTER(Batch), POINTER(RolloutCorrectionOptions)],
+    "reject": [c_void_p, POINTER(Batch), POINTER(RejectOptions)],
+    "off_policy_mask": [c_void_p, POINTER(Batch), POINTER(OffPolicyMaskOptions)],
+    "fipo": [c_void_p, POINTER(Batch), POINTER(FIPOOptions)],
+    "rlsd": [c_void_p, POINTER(Batch), POINTER(RLSDOptions)],
 }
 
 # ---- The kernels of the GPU: what they take, one struct each ----

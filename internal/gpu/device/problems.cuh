@@ -1,4 +1,4 @@
-// The problems and arguments that a Status names: `go generate ./gpu` writes this file.
+// The problems and arguments that a Status names: `go generate ./...` writes this file.
 #pragma once
 
 enum {

@@ -18,7 +18,7 @@ import (
 )
 
 // Version is that of the library, of the Python package and of releases, whose tag is v and
-// the version. It stands here only: go generate ./gpu takes it to Python.
+// the version. It stands here only: go generate ./... takes it to Python.
 const Version = "0.1.0"
 
 // Options say for what a library is made.
