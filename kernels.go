@@ -219,7 +219,7 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 		}
 	}
 	x := lossTokens{grad, logprobs, old, advantages, weights, role, nil}
-	if opt.byCovariance() {
+	if opt.traits().Chooses {
 		x.chosen = ws.choose(isa, &x, &opt)
 	}
 	ws.kernels.surrogate = surrogateSums{}

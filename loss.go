@@ -141,7 +141,7 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 		res.KL = meanK3(b)
 	}
 	all := lossTokens{grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role, nil}
-	if opt.byCovariance() {
+	if opt.traits().Chooses {
 		all.chosen = ws.choose(isa, &all, &opt)
 	}
 	var logprobs, ref []float32 // of the KL, which is computed after grad
@@ -287,7 +287,7 @@ func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 	if err := opt.check(weights); err != nil {
 		return err
 	}
-	if opt.Aggregation != TokenMean || opt.bySequence() {
+	if opt.Aggregation != TokenMean || opt.traits().BySequence {
 		return checkOffsets(b.SeqOffsets, T)
 	}
 	return nil
@@ -315,7 +315,7 @@ func (opt *LossOptions) check(weights []float32) error {
 	if err := cmp.Or(checkCount("NormLength", opt.NormLength), checkKL(opt.KL, opt.KLCoef), opt.checkSet()); err != nil {
 		return err
 	}
-	if weights != nil && opt.unweighted() {
+	if weights != nil && opt.traits().Unweighted {
 		return badInput("weights", problem.NoWeights)
 	}
 	return nil

@@ -78,7 +78,50 @@ const (
 	PolicyKLCov                     // those of the highest have a penalty (arXiv 2505.22617)
 )
 
-var policyNames = [...]string{"ppo", "gspo", "grpo_s", "cispo", "sapo", "pg", "dppo_tv", "vespo", "dppo_kl", "dro", "gmpo", "clip_cov", "kl_cov"}
+// PolicyTraits say what is true of a policy loss besides its formula.
+type PolicyTraits struct {
+	Clips      bool // ClipLow and ClipHigh are options of it, and both 0 are an error
+	Valueless  bool // log pi is in its value, which means nothing by itself: its gradient does
+	BySequence bool // the factor of a token is that of its sequence, so that it reads SeqOffsets
+	Spans      bool // Sequence is an option of it: the sequence may be the span
+	Chooses    bool // it chooses among the tokens of the call
+	Unweighted bool // a factor of A or a weight of a token would mean something else than in the others: weights that are not nil are an error
+}
+
+// Traits returns what is true of the loss; nothing is of one that there is not.
+func (p PolicyLoss) Traits() PolicyTraits {
+	if int(p) < len(policies) {
+		return policies[p].traits
+	}
+	return PolicyTraits{}
+}
+
+// policies has the name, the variable with the constants and the traits of each policy loss.
+var policies = [...]struct {
+	name, defaults string
+	traits         PolicyTraits
+}{
+	PolicyPPO:     {"ppo", "DefaultLoss", PolicyTraits{Clips: true}},
+	PolicyGSPO:    {"gspo", "DefaultGSPO", PolicyTraits{Clips: true, BySequence: true, Spans: true}},
+	PolicyGRPOS:   {"grpo_s", "DefaultGRPOSLoss", PolicyTraits{Clips: true, BySequence: true, Spans: true}},
+	PolicyCISPO:   {"cispo", "DefaultCISPO", PolicyTraits{Clips: true, Valueless: true}},
+	PolicySAPO:    {"sapo", "DefaultSAPO", PolicyTraits{}},
+	PolicyPG:      {"pg", "DefaultPG", PolicyTraits{Valueless: true}},
+	PolicyDPPOTV:  {"dppo_tv", "DefaultDPPOTV", PolicyTraits{Clips: true, Valueless: true}},
+	PolicyVESPO:   {"vespo", "DefaultVESPO", PolicyTraits{Valueless: true, BySequence: true}},
+	PolicyDPPOKL:  {"dppo_kl", "DefaultDPPOKL", PolicyTraits{Clips: true, Valueless: true}},
+	PolicyDRO:     {"dro", "DefaultDRO", PolicyTraits{Valueless: true, Unweighted: true}},
+	PolicyGMPO:    {"gmpo", "DefaultGMPO", PolicyTraits{Clips: true, BySequence: true, Unweighted: true}},
+	PolicyClipCov: {"clip_cov", "DefaultClipCov", PolicyTraits{Clips: true, Chooses: true, Unweighted: true}},
+	PolicyKLCov:   {"kl_cov", "DefaultKLCov", PolicyTraits{Chooses: true, Unweighted: true}},
+}
+
+var policyNames = func() (names [len(policies)]string) {
+	for i, p := range policies {
+		names[i] = p.name
+	}
+	return names
+}()
 
 // String and MarshalText return the loss's name, as flags and reports have it, and UnmarshalText takes it.
 func (p PolicyLoss) String() string               { return nameOf(p, policyNames[:]) }
@@ -138,7 +181,7 @@ func (opt *LossOptions) checkPolicy() error {
 			return opt.checkCov()
 		case opt.DualClip != 0 && !(opt.DualClip > 1 && opt.DualClip <= math.MaxFloat32):
 			return badInput("DualClip", problem.DualClip, opt.DualClip)
-		case opt.Policy != PolicyPPO:
+		case opt.traits().Spans:
 			return checkName("Sequence", opt.Sequence, sequenceNames[:])
 		}
 	case PolicyCISPO, PolicyDPPOTV, PolicyDPPOKL, PolicyGMPO:
@@ -174,19 +217,14 @@ func (opt *LossOptions) checkCov() error {
 	)
 }
 
-// policyDefaults are the names of the options of each policy.
-var policyDefaults = [...]string{"DefaultLoss", "DefaultGSPO", "DefaultGRPOSLoss", "DefaultCISPO", "DefaultSAPO", "DefaultPG", "DefaultDPPOTV", "DefaultVESPO",
-	"DefaultDPPOKL", "DefaultDRO", "DefaultGMPO", "DefaultClipCov", "DefaultKLCov"}
-
 // checkSet wants numbers of the policy that are not all 0.
 func (opt *LossOptions) checkSet() error {
-	switch opt.Policy {
-	case PolicyPPO, PolicyGSPO, PolicyGRPOS, PolicyCISPO, PolicyDPPOTV, PolicyDPPOKL, PolicyGMPO, PolicyClipCov:
-		return checkEither("ClipLow", opt.ClipLow, "ClipHigh", opt.ClipHigh, policyDefaults[opt.Policy])
-	case PolicyVESPO:
-		if opt.PowerPos == 0 && opt.DecayPos == 0 && opt.PowerNeg == 0 && opt.DecayNeg == 0 {
-			return badInput("PowerPos", problem.Zeros, "DecayPos, PowerNeg and DecayNeg", policyDefaults[opt.Policy])
-		}
+	defaults := policies[opt.Policy].defaults
+	switch {
+	case opt.traits().Clips:
+		return checkEither("ClipLow", opt.ClipLow, "ClipHigh", opt.ClipHigh, defaults)
+	case opt.Policy == PolicyVESPO && opt.PowerPos == 0 && opt.DecayPos == 0 && opt.PowerNeg == 0 && opt.DecayNeg == 0:
+		return badInput("PowerPos", problem.Zeros, "DecayPos, PowerNeg and DecayNeg", defaults)
 	}
 	return nil
 }
@@ -194,25 +232,11 @@ func (opt *LossOptions) checkSet() error {
 // Temperatures of SAPO between these leave what it computes within float32.
 const minTau, maxTau = 1e-30, 1e30
 
-// bySequence reports whether the factor of a token is that of its sequence.
-func (opt *LossOptions) bySequence() bool {
-	return opt.Policy == PolicyGSPO || opt.Policy == PolicyGRPOS || opt.Policy == PolicyVESPO || opt.Policy == PolicyGMPO
-}
+// traits returns those of the policy.
+func (opt *LossOptions) traits() PolicyTraits { return opt.Policy.Traits() }
 
-// byCovariance reports whether the policy chooses tokens.
-func (opt *LossOptions) byCovariance() bool {
-	return opt.Policy == PolicyClipCov || opt.Policy == PolicyKLCov
-}
-
-// unweighted reports whether the policy has no weights of tokens.
-func (opt *LossOptions) unweighted() bool {
-	return opt.Policy == PolicyDRO || opt.Policy == PolicyGMPO || opt.byCovariance()
-}
-
-// bySpan reports whether that sequence is the span. VESPO's is the trajectory.
-func (opt *LossOptions) bySpan() bool {
-	return opt.Sequence == SequenceSpan && (opt.Policy == PolicyGSPO || opt.Policy == PolicyGRPOS)
-}
+// bySpan reports whether the sequence of the policy is the span.
+func (opt *LossOptions) bySpan() bool { return opt.Sequence == SequenceSpan && opt.traits().Spans }
 
 // lossTokens are the arrays that the terms of a loss are computed from, and the
 // gradient. weights may be nil, for ones.
@@ -254,7 +278,7 @@ func (ws *Workspace) segment(
 			ws.policyLoss(isa, &run, float32(scale), &f, opt)
 			at = end
 		}
-	case opt.bySequence():
+	case opt.traits().BySequence:
 		s, _ := slices.BinarySearch(b.SeqOffsets, int64(from))
 		for at := 0; at < n; s++ {
 			end := int(b.SeqOffsets[s+1]) - from

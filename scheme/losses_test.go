@@ -34,7 +34,7 @@ var policies = func() map[string]reweight.LossOptions {
 
 // weightsFor returns the weights of the batch, or nil if the policy refuses them.
 func weightsFor(b *reweight.Batch, opt *reweight.LossOptions) []float32 {
-	if unweighted(opt.Policy) {
+	if opt.Policy.Traits().Unweighted {
 		return nil
 	}
 	return b.ActFocusWeights
@@ -80,7 +80,7 @@ func forgiveTiny(got, want []float32) {
 // takes products beyond float32, changes nothing.
 func TestLossesOfLargeWeights(t *testing.T) {
 	for name, opt := range policies {
-		if unweighted(opt.Policy) {
+		if opt.Policy.Traits().Unweighted {
 			continue
 		}
 		for _, opt.Aggregation = range []reweight.Aggregation{reweight.TokenMean, reweight.SeqMeanTokenMean} {
@@ -153,7 +153,7 @@ func TestLossesRefuse(t *testing.T) {
 	_, err = ws.Loss(grad, nil, &b, both)
 	wantError(t, "clips of 0", err, "ClipLow")
 	for name, opt := range policies {
-		if unweighted(opt.Policy) {
+		if opt.Policy.Traits().Unweighted {
 			_, err := ws.Loss(grad, x, &b, opt)
 			wantError(t, name, err, "weights")
 			_, err = ws.Surrogate(grad, x, x, x, x, b.Role, 1, opt)

@@ -75,8 +75,12 @@ type Entry struct {
 	// SingleEntropies says that it reads the entropy of single tokens, and not a mean only.
 	SingleEntropies bool
 
+	// One says why another entry with the same One cannot be in a step with it, and Without why
+	// an entry of that kind cannot. None of it is so where they are empty.
+	One     string
+	Without map[Kind]string
+
 	part   bool                        // All leaves it out: it is another scheme, or none, by itself
-	ratio  bool                        // it is the ratio to the engine that sampled
 	loss   *reweight.LossOptions       // Loss: the options
 	reads  func(opt *Options) []string // with other options, in place of Reads
 	golden string                      // the file of testdata/golden
@@ -302,30 +306,41 @@ func (e *Entry) parts() []*Entry {
 // conflict says why two entries cannot be in one step.
 func conflict(a, b *Entry) string {
 	switch {
-	case a.Kind == Loss && b.Kind == Loss:
-		return "both are a loss, and a step has one"
-	case a == b:
+	case a == b && a.Kind != Loss:
 		return "both have " + a.Name
-	case a.makesAdvantages() && b.makesAdvantages():
-		return "both make the advantages, and a step has them from one"
-	case a.Kind == Reward && slices.Contains(b.Reads, "reward_parts"), b.Kind == Reward && slices.Contains(a.Reads, "reward_parts"):
-		return "cannot stand together: the advantages are made from the parts of the reward, to which nothing is added"
-	case a.unweighted() && (b.Kind == Factor || b.Kind == Weight):
-		return "cannot stand together: " + a.Name + " has no " + b.Kind.String() + "s of tokens"
-	case b.unweighted() && (a.Kind == Factor || a.Kind == Weight):
-		return "cannot stand together: " + b.Name + " has no " + a.Kind.String() + "s of tokens"
-	case a.ratio && b.ratio:
-		return "both are the ratio to the engine, which would count twice"
+	case a.One != "" && a.One == b.One:
+		return a.One
+	case a.Without[b.Kind] != "":
+		return "cannot stand together: " + a.Without[b.Kind]
+	case b.Without[a.Kind] != "":
+		return "cannot stand together: " + b.Without[a.Kind]
 	}
 	return ""
 }
 
-// unweighted reports whether the entry is a loss in which a factor of a token's advantage,
-// or a weight of the token, would mean something else than in the others: see PolicyLoss.
-func (e *Entry) unweighted() bool { return e.loss != nil && unweighted(e.loss.Policy) }
+// Why a step has one entry of a sort.
+const (
+	oneLoss  = "both are a loss, and a step has one"
+	oneMaker = "both make the advantages, and a step has them from one"
+	oneRatio = "both are the ratio to the engine, which would count twice"
+)
 
-func unweighted(p reweight.PolicyLoss) bool {
-	return p == reweight.PolicyDRO || p == reweight.PolicyGMPO || p == reweight.PolicyClipCov || p == reweight.PolicyKLCov
+// init sets what follows from the rest of the entries.
+func init() {
+	for _, e := range table {
+		switch {
+		case e.Kind == Loss:
+			e.One = oneLoss
+		case e.makesAdvantages():
+			e.One = oneMaker
+		}
+		switch {
+		case e.loss != nil && e.loss.Policy.Traits().Unweighted:
+			e.Without = map[Kind]string{Factor: e.Name + " has no factors of tokens", Weight: e.Name + " has no weights of tokens"}
+		case slices.Contains(e.Reads, "reward_parts"):
+			e.Without = map[Kind]string{Reward: "the advantages are made from the parts of the reward, to which nothing is added"}
+		}
+	}
 }
 
 // makesAdvantages reports whether the entry makes advantages, and not from others.
@@ -519,7 +534,7 @@ func (s Scheme) check(b *reweight.Batch) error {
 		return &LacksError{s.Name, missing}
 	}
 	// Parse has looked at the loss of the names; this one may be another.
-	if policy := s.Options.Loss.Policy; unweighted(policy) && s.hasKind(Factor) {
+	if policy := s.Options.Loss.Policy; policy.Traits().Unweighted && s.hasKind(Factor) {
 		return &reweight.InputError{Arg: "Options.Loss.Policy", Index: -1, Problem: fmt.Sprintf("is %v, want one with factors of tokens, which %s has", policy, s.Name)}
 	}
 	for _, a := range [...]struct {

@@ -127,11 +127,11 @@ func policy(opt *reweight.LossOptions, e Entry) *Entry {
 // lossReads returns what a loss with those options reads.
 func lossReads(opt *reweight.LossOptions) []string {
 	all := []string{"advantages", "logprobs", "old_logprobs"}
-	ofSequence := opt.Policy == reweight.PolicyGSPO || opt.Policy == reweight.PolicyGRPOS
-	if opt.Aggregation != reweight.TokenMean || ofSequence || opt.Policy == reweight.PolicyVESPO || opt.Policy == reweight.PolicyGMPO {
+	traits := opt.Policy.Traits()
+	if opt.Aggregation != reweight.TokenMean || traits.BySequence {
 		all = append(all, "seq_offsets")
 	}
-	if ofSequence && opt.Sequence == reweight.SequenceSpan {
+	if traits.Spans && opt.Sequence == reweight.SequenceSpan {
 		all = append(all, "span_ids")
 	}
 	if opt.KLCoef != 0 {
@@ -495,7 +495,7 @@ var table = []*Entry{
 		Name: "tis", Synonyms: []string{"correction"}, Title: "truncated importance sampling", Source: "verl",
 		Doc:     "the truncated ratio to the engine that sampled",
 		Formula: "clamp(u, `Low`, `High`), u = e^(l_old - l_rollout)",
-		Kind:    Factor, Method: "RolloutCorrection", C: "rollout_correction", Dst: "factors", DefaultName: "DefaultRolloutCorrection", golden: "rollout_correction.json", ratio: true,
+		Kind:    Factor, Method: "RolloutCorrection", C: "rollout_correction", Dst: "factors", DefaultName: "DefaultRolloutCorrection", golden: "rollout_correction.json", One: oneRatio,
 		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
 		computation: with(func(opt *Options) *reweight.RolloutCorrectionOptions { return &opt.TIS }, (*workspace).RolloutCorrection, rolloutCorrection),
 	},
@@ -503,7 +503,7 @@ var table = []*Entry{
 		Name: "icepop", Title: "IcePop", Source: "verl",
 		Doc:     "the ratio to the engine that sampled, 0 outside its bounds",
 		Formula: "u if `Low` <= u <= `High`, else 0",
-		Kind:    Factor, Method: "RolloutCorrection", C: "rollout_correction", Dst: "factors", DefaultName: "DefaultIcePop", golden: "rollout_correction.json", ratio: true,
+		Kind:    Factor, Method: "RolloutCorrection", C: "rollout_correction", Dst: "factors", DefaultName: "DefaultIcePop", golden: "rollout_correction.json", One: oneRatio,
 		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
 		computation: with(func(opt *Options) *reweight.RolloutCorrectionOptions { return &opt.IcePop }, (*workspace).RolloutCorrection, rolloutCorrection),
 	},

@@ -136,7 +136,7 @@ func (s *subject) reads() []string {
 	} else if s.full && s.opt.Loss.KLCoef == 0 {
 		all = append(all, "ref_logprobs")
 	}
-	if s.full && !unweighted(s.opt.Loss.Policy) {
+	if s.full && !s.opt.Loss.Policy.Traits().Unweighted {
 		all = append(all, "actfocus_weights")
 	}
 	return all

@@ -174,13 +174,11 @@ func Schemes(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, o
 		}
 		figures.Scheme = s.Name
 		c.idle = c.idle || s.Name == "dapo" && slices.Equal(k.of, first.of)
-		switch k.step.Loss().Policy {
-		case reweight.PolicySAPO, reweight.PolicyKLCov:
+		traits := k.step.Loss().Policy.Traits()
+		if !traits.Clips {
 			c.unclipped = append(c.unclipped, s.Name)
-		case reweight.PolicyPG, reweight.PolicyVESPO, reweight.PolicyDRO:
-			c.unclipped = append(c.unclipped, s.Name)
-			c.valueless = append(c.valueless, s.Name)
-		case reweight.PolicyCISPO, reweight.PolicyDPPOTV, reweight.PolicyDPPOKL:
+		}
+		if traits.Valueless {
 			c.valueless = append(c.valueless, s.Name)
 		}
 		switch k.step.Loss().Aggregation {

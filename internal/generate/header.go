@@ -211,3 +211,28 @@ func headerOptions(out *strings.Builder, docs map[string]string, f *function, en
 	}
 	fmt.Fprintf(out, "} reweight_%s;\n\n", f.options())
 }
+
+// policyTable returns policies.h, which has the traits of the policy losses for C.
+func policyTable(*source) (string, error) {
+	var out strings.Builder
+	out.WriteString("/* What is true of each policy loss: `go generate ./...` writes this file. zero_clips is the problem of\n" +
+		" * clips that are both 0, or 0 where the policy has none. */\n" +
+		"static const struct policy_traits {\n\tint32_t zero_clips;\n\tuint8_t by_sequence, spans, chooses, unweighted;\n} rw_policies[] = {\n")
+	for i, name := range native.Names(problem.Argument{C: "policy"}) {
+		traits, zero := reweight.PolicyLoss(i).Traits(), "0"
+		if traits.Clips {
+			d := slices.IndexFunc(defaults(), func(d preset) bool {
+				opt, ok := d.options.(reweight.LossOptions)
+				return ok && opt.Policy == reweight.PolicyLoss(i)
+			})
+			zero = "REWEIGHT_PROBLEM_ZERO_" + defaults()[d].name
+		}
+		var bits []any
+		for _, is := range []bool{traits.BySequence, traits.Spans, traits.Chooses, traits.Unweighted} {
+			bits = append(bits, languageC.truth[is])
+		}
+		fmt.Fprintf(&out, "\t[%s] = {%s, %s, %s, %s, %s},\n", append([]any{enumerator("policy", name), zero}, bits...)...)
+	}
+	out.WriteString("};\n")
+	return out.String(), nil
+}

@@ -27,6 +27,7 @@ var files = []generated{
 	{"docs/schemes.md", tables},
 	{"README.md", tables},
 	{"native/reweight.h", header},
+	{"native/src/policies.h", policyTable},
 	{"internal/gpu/device/problems.cuh", problemsOfDevice},
 	{"python/reweight/_generated.py", pythonModule},
 	{"python/reweight/_catalogue.py", pythonCatalogue},

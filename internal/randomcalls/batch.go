@@ -218,7 +218,7 @@ var trialsOnBatches = []Trial{
 			}
 		}
 		opt := d.lossOptions()
-		if opt.Policy >= reweight.PolicyDRO && !d.err() { // which has none
+		if opt.Policy.Traits().Unweighted && !d.err() {
 			weights = nil
 		}
 		values := weights

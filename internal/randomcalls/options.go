@@ -112,7 +112,7 @@ func methods(c Caller) []method {
 
 func loss(c Caller, dst []float32, b *reweight.Batch, opt reweight.LossOptions) error {
 	weights := b.Values
-	if opt.Policy >= reweight.PolicyDRO { // which has none
+	if opt.Policy.Traits().Unweighted {
 		weights = nil
 	}
 	_, err := c.Loss(dst, weights, b, opt)

@@ -327,7 +327,7 @@ var trials = []Trial{
 		advantages, weights := d.floats(n), d.weights(n)
 		grad := one(d, d.output(n), logprobs, old, advantages)
 		opt, scale := d.lossOptions(), d.number(0.5)
-		if opt.Policy >= reweight.PolicyDRO && !d.err() { // which has none
+		if opt.Policy.Traits().Unweighted && !d.err() {
 			weights = nil
 		}
 		if opt.Policy != reweight.PolicyPPO {

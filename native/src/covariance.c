@@ -2,6 +2,7 @@
  * highest covariance are those that lower the entropy of the policy most (arXiv 2505.22617). */
 #include "internal.h"
 #include "math.h"
+#include "policies.h"
 
 /* Stands for a token that may be chosen, until it is known whether it is. */
 #define CANDIDATE -1.0f
@@ -38,7 +39,7 @@ static uint64_t lowest(const uint64_t *keys, const float *chosen, int64_t n, int
 
 /* Whether the policy chooses tokens. */
 static int by_covariance(const reweight_loss_options *o) {
-	return o->policy == REWEIGHT_POLICY_CLIP_COV || o->policy == REWEIGHT_POLICY_KL_COV;
+	return rw_policies[o->policy].chooses;
 }
 
 int64_t rw_choose_scratch(int64_t tokens, const reweight_loss_options *o) {

@@ -1,6 +1,7 @@
 /* The loss of a policy, and that of the critic: policyloss.go, loss.go and valueloss.go. */
 #include "internal.h"
 #include "math.h"
+#include "policies.h"
 
 /* ---- The options ---- */
 
@@ -39,7 +40,7 @@ static int check_policy(const reweight_loss_options *o, reweight_error *error) {
 		if (o->policy == REWEIGHT_POLICY_CLIP_COV) return check_cov(o, error);
 		if (dual != 0 && !(dual > 1 && dual <= (double)MAX_FLOAT))
 			return BAD(error, DUAL_CLIP, REWEIGHT_ARG_DUAL_CLIP, -1, bits64(dual));
-		if (o->policy == REWEIGHT_POLICY_PPO) return REWEIGHT_OK;
+		if (!rw_policies[o->policy].spans) return REWEIGHT_OK;
 		return rw_check_name(REWEIGHT_ARG_SEQUENCE, o->sequence, REWEIGHT_SEQUENCE_SPAN, error);
 	case REWEIGHT_POLICY_CISPO:
 	case REWEIGHT_POLICY_DPPO_TV:
@@ -68,20 +69,11 @@ static int check_policy(const reweight_loss_options *o, reweight_error *error) {
 
 /* Wants numbers of the policy that are not all 0. */
 static int check_set(const reweight_loss_options *o, reweight_error *error) {
-	int clips = o->clip_low == 0 && o->clip_high == 0;
-	switch (o->policy) {
-	case REWEIGHT_POLICY_PPO: return clips ? BAD(error, ZERO_LOSS, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
-	case REWEIGHT_POLICY_GSPO: return clips ? BAD(error, ZERO_GSPO, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
-	case REWEIGHT_POLICY_GRPO_S: return clips ? BAD(error, ZERO_GRPO_S_LOSS, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
-	case REWEIGHT_POLICY_CISPO: return clips ? BAD(error, ZERO_CISPO, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
-	case REWEIGHT_POLICY_DPPO_TV: return clips ? BAD(error, ZERO_DPPO_TV, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
-	case REWEIGHT_POLICY_DPPO_KL: return clips ? BAD(error, ZERO_DPPO_KL, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
-	case REWEIGHT_POLICY_GMPO: return clips ? BAD(error, ZERO_GMPO, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
-	case REWEIGHT_POLICY_CLIP_COV: return clips ? BAD(error, ZERO_CLIP_COV, REWEIGHT_ARG_CLIP_LOW, -1) : REWEIGHT_OK;
-	case REWEIGHT_POLICY_VESPO:
-		if (o->power_pos == 0 && o->decay_pos == 0 && o->power_neg == 0 && o->decay_neg == 0)
-			return BAD(error, ZERO_VESPO, REWEIGHT_ARG_POWER_POS, -1);
-	}
+	int32_t zero = rw_policies[o->policy].zero_clips;
+	if (zero && o->clip_low == 0 && o->clip_high == 0)
+		return rw_bad(error, &(reweight_error){zero, REWEIGHT_ARG_CLIP_LOW, -1, {0}});
+	if (o->policy == REWEIGHT_POLICY_VESPO && o->power_pos == 0 && o->decay_pos == 0 && o->power_neg == 0 && o->decay_neg == 0)
+		return BAD(error, ZERO_VESPO, REWEIGHT_ARG_POWER_POS, -1);
 	return REWEIGHT_OK;
 }
 
@@ -99,19 +91,13 @@ int rw_check_loss_options(const reweight_loss_options *o, reweight_error *error)
 	       check_norm_length(o->norm_length, error) || rw_check_kl(o->kl, o->kl_coef, error) || check_set(o, error);
 }
 
-/* Whether the factor of a token is that of its sequence. */
-static int by_sequence(const reweight_loss_options *o) {
-	return o->policy == REWEIGHT_POLICY_GSPO || o->policy == REWEIGHT_POLICY_GRPO_S ||
-	       o->policy == REWEIGHT_POLICY_VESPO || o->policy == REWEIGHT_POLICY_GMPO;
-}
-
 int rw_check_unweighted(const float *weights, const reweight_loss_options *o, reweight_error *error) {
-	if (weights == NULL || o->policy < REWEIGHT_POLICY_DRO) return REWEIGHT_OK;
+	if (weights == NULL || !rw_policies[o->policy].unweighted) return REWEIGHT_OK;
 	return BAD(error, NO_WEIGHTS, REWEIGHT_ARG_WEIGHTS, -1);
 }
 
 int rw_by_span(const reweight_loss_options *o) {
-	return o->sequence == REWEIGHT_SEQUENCE_SPAN && (o->policy == REWEIGHT_POLICY_GSPO || o->policy == REWEIGHT_POLICY_GRPO_S);
+	return o->sequence == REWEIGHT_SEQUENCE_SPAN && rw_policies[o->policy].spans;
 }
 
 static int check_loss(const float *grad, const float *weights, const reweight_batch *batch, const reweight_loss_options *options,
@@ -125,7 +111,7 @@ static int check_loss(const float *grad, const float *weights, const reweight_ba
 	    (options->kl_coef != 0 && rw_check_array(REWEIGHT_ARG_REF_LOGPROBS, batch->ref_logprobs, T, error)) ||
 	    rw_check_loss_options(options, error) || rw_check_unweighted(weights, options, error))
 		return REWEIGHT_BAD_INPUT;
-	if (options->aggregation == REWEIGHT_TOKEN_MEAN && !by_sequence(options)) return REWEIGHT_OK;
+	if (options->aggregation == REWEIGHT_TOKEN_MEAN && !rw_policies[options->policy].by_sequence) return REWEIGHT_OK;
 	return rw_check_offsets(batch, error);
 }
 
@@ -399,7 +385,7 @@ static void segment_terms(int32_t isa, const loss_tokens *x, const segments *s, 
 			loss_tokens run = rw_tokens_from(x, at);
 			rw_policy_terms(isa, LOSS_SEQUENCE, &run, end - at, &q, sums);
 		}
-	} else if (by_sequence(o)) {
+	} else if (rw_policies[o->policy].by_sequence) {
 		const int64_t *offsets = s->batch->seq_offsets;
 		for (int64_t q = s->first; q < s->last; q++) {
 			loss_tokens trajectory = rw_tokens_from(x, offsets[q] - s->from);
