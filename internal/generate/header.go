@@ -115,6 +115,15 @@ func defaults() []preset {
 	return all
 }
 
+// defaultOf returns the first preset of a policy loss, which is of the loss itself.
+func defaultOf(p reweight.PolicyLoss) preset {
+	all := defaults()
+	return all[slices.IndexFunc(all, func(d preset) bool {
+		opt, ok := d.options.(reweight.LossOptions)
+		return ok && opt.Policy == p
+	})]
+}
+
 // cStruct returns the struct of reweight.h of that name; nil if there is none.
 func cStruct(name string) reflect.Type {
 	for _, s := range native.Structs() {
@@ -221,11 +230,7 @@ func policyTable(*source) (string, error) {
 	for i, name := range native.Names(problem.Argument{C: "policy"}) {
 		traits, zero := reweight.PolicyLoss(i).Traits(), "0"
 		if traits.Clips {
-			d := slices.IndexFunc(defaults(), func(d preset) bool {
-				opt, ok := d.options.(reweight.LossOptions)
-				return ok && opt.Policy == reweight.PolicyLoss(i)
-			})
-			zero = "REWEIGHT_PROBLEM_ZERO_" + defaults()[d].name
+			zero = "REWEIGHT_PROBLEM_ZERO_" + defaultOf(reweight.PolicyLoss(i)).name
 		}
 		var bits []any
 		for _, is := range []bool{traits.BySequence, traits.Spans, traits.Chooses, traits.Unweighted} {

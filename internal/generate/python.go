@@ -10,8 +10,10 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/native/library"
@@ -142,7 +144,28 @@ from typing import Any, Dict, List, Optional, Sequence
 			fmt.Fprintf(&out, "    %q: %s,\n", a.C, plural(a.C))
 		}
 	}
-	out.WriteString("}\n\n# The problems by their codes: the kinds of the values, and the sentence.\nPROBLEMS = {\n")
+	out.WriteString("}\n\n# The arrays that each signal is made of.\nSIGNAL_ARRAYS = {\n")
+	for i, name := range native.Names(problem.Argument{C: "signal"}) {
+		fmt.Fprintf(&out, "    %q: %s,\n", name, tuple(reweight.Signal(i).Arrays()))
+	}
+	out.WriteString("}\n\n# The policy losses by their numbers of which that is so: the factor of a token is that of its\n# sequence; the sequence may be the span; it chooses among the tokens of a call.\n")
+	for _, trait := range []struct {
+		name string
+		of   func(reweight.PolicyTraits) bool
+	}{
+		{"BY_SEQUENCE", func(t reweight.PolicyTraits) bool { return t.BySequence }},
+		{"BY_SPAN", func(t reweight.PolicyTraits) bool { return t.Spans }},
+		{"CHOOSING", func(t reweight.PolicyTraits) bool { return t.Chooses }},
+	} {
+		var numbers []string
+		for i := range native.Names(problem.Argument{C: "policy"}) {
+			if trait.of(reweight.PolicyLoss(i).Traits()) {
+				numbers = append(numbers, strconv.Itoa(i))
+			}
+		}
+		fmt.Fprintf(&out, "%s = (%s)\n", trait.name, strings.Join(numbers, ", "))
+	}
+	out.WriteString("\n# The problems by their codes: the kinds of the values, and the sentence.\nPROBLEMS = {\n")
 	for i, p := range problem.Coded {
 		fmt.Fprintf(&out, "    %d: (%q, %q),\n", i+1, p.Kinds, strings.ReplaceAll(inPython.Replace(p.Text), "%v", "{}"))
 	}
@@ -170,6 +193,11 @@ from typing import Any, Dict, List, Optional, Sequence
 			fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", strings.ToUpper(f.C), optionsClass(&f), ofCtypes.values(f.defaults))
 		}
 	}
+	var presets []string
+	for i := range native.Names(problem.Argument{C: "policy"}) {
+		presets = append(presets, "DEFAULT_"+defaultOf(reweight.PolicyLoss(i)).name)
+	}
+	fmt.Fprintf(&out, "# Those of the policy losses, by their numbers.\nLOSS_DEFAULTS = (%s)\n", strings.Join(presets, ", "))
 	out.WriteString("\n# The types of the arguments of each function, between the workspace and the error.\nFUNCTIONS: Dict[str, List[Any]] = {\n")
 	all := slices.Clone(native.Functions)
 	for _, f := range functions() {
@@ -361,6 +389,12 @@ class Entry(NamedTuple):
     """the options of the function"""
     reads: Tuple[str, ...]
     """the arrays that it reads with these, besides role; "a|b" is either of two"""
+    single_entropies: bool
+    """it reads the entropies of single tokens, and not means of them only"""
+    one: str
+    """why a step has one entry with this; "" if it may have several"""
+    without: Dict[str, str]
+    """the kinds that a step with it cannot have, and why"""
 
 
 ENTRIES = (
@@ -384,9 +418,15 @@ ENTRIES = (
 			}
 			defaults = strings.Join(values, ", ")
 		}
+		var without []string
+		for k := scheme.Several; k <= scheme.Critic; k++ {
+			if why := e.Without[k]; why != "" {
+				without = append(without, fmt.Sprintf("%q: %q", k.String(), why))
+			}
+		}
 		formula := inQuotes.ReplaceAllStringFunc(e.Formula, func(word string) string { return "`" + python.name(strings.Trim(word, "`")) + "`" })
-		fmt.Fprintf(&out, "    Entry(\n        %q, %s, %q,\n        %q,\n        %q,\n        %q,\n        %q, %s, %q,\n        {%s},\n        %s,\n    ),\n",
-			e.Name, tuple(e.Synonyms), e.Title, e.Doc, e.Source, formula, e.Kind.String(), tuple(e.Of), e.C, defaults, tuple(e.Reads))
+		fmt.Fprintf(&out, "    Entry(\n        %q, %s, %q,\n        %q,\n        %q,\n        %q,\n        %q, %s, %q,\n        {%s},\n        %s,\n        %s, %q, {%s},\n    ),\n",
+			e.Name, tuple(e.Synonyms), e.Title, e.Doc, e.Source, formula, e.Kind.String(), tuple(e.Of), e.C, defaults, tuple(e.Reads), python.truth[e.SingleEntropies], e.One, strings.Join(without, ", "))
 	}
 	out.WriteString(")\n\"\"\"The catalogue, in the order of reports.\"\"\"\n")
 	return out.String(), nil

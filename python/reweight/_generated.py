@@ -37,6 +37,20 @@ NAMES = {
     "statistic": STATISTICS,
 }
 
+# The arrays that each signal is made of.
+SIGNAL_ARRAYS = {
+    "energy": ("ref_energy",),
+    "ref_entropy": ("ref_entropy",),
+    "surprisal": ("old_logprobs",),
+    "log_ratio": ("old_logprobs", "ref_logprobs"),
+}
+
+# The policy losses by their numbers of which that is so: the factor of a token is that of its
+# sequence; the sequence may be the span; it chooses among the tokens of a call.
+BY_SEQUENCE = (1, 2, 7, 10)
+BY_SPAN = (1, 2)
+CHOOSING = (11, 12)
+
 # The problems by their codes: the kinds of the values, and the sentence.
 PROBLEMS = {
     1: ("i", "is {}, want 0 to 2^48"),
@@ -805,6 +819,8 @@ DEFAULT_ROLLOUT_CORRECTION = RolloutCorrectionOptions(0, 0, 0, 2, 0)
 DEFAULT_REJECT = RejectOptions(0, 0.5, 2)
 DEFAULT_FIPO = FIPOOptions(32, 10, 0.2, 1, 4)
 DEFAULT_RLSD = RLSDOptions(0.5, 0.2, 0)
+# Those of the policy losses, by their numbers.
+LOSS_DEFAULTS = (DEFAULT_LOSS, DEFAULT_GSPO, DEFAULT_GRPO_S_LOSS, DEFAULT_CISPO, DEFAULT_SAPO, DEFAULT_PG, DEFAULT_DPPO_TV, DEFAULT_VESPO, DEFAULT_DPPO_KL, DEFAULT_DRO, DEFAULT_GMPO, DEFAULT_CLIP_COV, DEFAULT_KL_COV)
 
 # The types of the arguments of each function, between the workspace and the error.
 FUNCTIONS: Dict[str, List[Any]] = {

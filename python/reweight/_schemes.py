@@ -29,13 +29,6 @@ from ._library import cpu
 from ._scalars import Scalars
 from .batch import Batch, Bound, bind, parts_of
 
-_SIGNAL_ARRAYS = {
-    "energy": ("ref_energy",),
-    "ref_entropy": ("ref_entropy",),
-    "surprisal": ("old_logprobs",),
-    "log_ratio": ("old_logprobs", "ref_logprobs"),
-}
-
 
 class ActFocusResult(NamedTuple):
     """The weights of actfocus, and what they were made of."""
@@ -80,7 +73,7 @@ def actfocus(
     action token that is not finite; nothing is written then.
     """
     options = _actfocus_options(alpha, beta, eps, signal)
-    b = bind(batch, *_SIGNAL_ARRAYS[signal])
+    b = bind(batch, *_generated.SIGNAL_ARRAYS[signal])
     weights = _output(out, b)
     result = Scalars(_generated.ActFocusResult, b.role)
     _run(b, lambda run: run.actfocus(result.address, weights.pointer, b.struct, options))
@@ -483,7 +476,7 @@ def run_loss(
         names.append("ref_logprobs")
     if options.aggregation != AGGREGATIONS.index("token_mean") or by_sequence(options):
         names.append("seq_offsets")
-    if POLICIES[options.policy] in ("gspo", "grpo_s") and SEQUENCES[options.sequence] == "span":
+    if options.policy in _generated.BY_SPAN and SEQUENCES[options.sequence] == "span":
         names.append("span_ids")
     b = bind(batch, *names)
     w = None
@@ -498,22 +491,12 @@ def run_loss(
 
 def by_sequence(options: _generated.LossOptions) -> bool:
     """Whether the factor of a token is that of its sequence."""
-    return POLICIES[options.policy] in ("gspo", "grpo_s", "vespo", "gmpo")
+    return options.policy in _generated.BY_SEQUENCE
 
 
 def by_batch(options: _generated.LossOptions) -> bool:
     """Whether the term of a token is that of its sequence, or of all tokens: those that are chosen."""
-    return by_sequence(options) or POLICIES[options.policy] in ("clip_cov", "kl_cov")
-
-
-def _loss_defaults(policy: str) -> Dict[str, Any]:
-    """Returns the fields of LossOptions as they are by default."""
-    name = {"ppo": "LOSS", "grpo_s": "GRPO_S_LOSS"}.get(policy, policy.upper())
-    default = getattr(_generated, f"DEFAULT_{name}")
-    return {field: getattr(default, field) for field, *_ in _generated.LossOptions._fields_}
-
-
-_LOSS_DEFAULTS = tuple(map(_loss_defaults, POLICIES))  # by the numbers of the policies
+    return by_sequence(options) or options.policy in _generated.CHOOSING
 
 
 def loss_values(options: Dict[str, Any]) -> List[Any]:
@@ -521,10 +504,11 @@ def loss_values(options: Dict[str, Any]) -> List[Any]:
     if options["policy"] == "dro" and options["beta"] is None:
         raise InputError("beta", "is None, want a finite number above 0: dro has no default")
     values = []
-    for name, default in _LOSS_DEFAULTS[choice("policy", options["policy"], POLICIES)].items():
+    defaults = _generated.LOSS_DEFAULTS[choice("policy", options["policy"], POLICIES)]
+    for name, *_ in _generated.LossOptions._fields_:
         value = options[name]
         if value is None:
-            value = default
+            value = getattr(defaults, name)
         elif name in NAMES:
             value = choice(name, value, NAMES[name])
         elif name in ("norm_length", "seed"):

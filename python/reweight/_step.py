@@ -249,31 +249,17 @@ def _makes_advantages(e: Entry) -> bool:
     return e.kind == "advantage" and "advantages" not in e.reads
 
 
-def _has_function(e: Entry) -> bool:
-    """Whether a step computes the entry."""
-    return e.kind in ("loss", "critic") or e.function in ("actfocus", "aem", "gae", "grpo", "kl_rewards") or hasattr(_catalogue, e.function)
-
-
 def _parts(e: Entry) -> List[Entry]:
     return [p for name in e.of for p in _parts(_BY_NAME[name])] if e.of else [e]
 
 
 def _conflict(a: Entry, b: Entry) -> str:
     """Says why two entries cannot be in one step."""
-    if a.kind == b.kind == "loss":
-        return "both are a loss, and a step has one"
-    if a is b:
+    if a is b and a.kind != "loss":
         return f"both have {a.name}"
-    if _makes_advantages(a) and _makes_advantages(b):
-        return "both make the advantages, and a step has them from one"
-    if any(x.kind == "reward" and "reward_parts" in y.reads for x, y in ((a, b), (b, a))):
-        return "the advantages are made from the parts of the reward, to which nothing is added"
-    for x, y in ((a, b), (b, a)):
-        if x.defaults.get("policy") in ("dro", "gmpo", "clip_cov", "kl_cov") and y.kind in ("factor", "weight"):
-            return f"{x.name} has no {y.kind}s of tokens"
-    if a.function == b.function == "rollout_correction":
-        return "both are the ratio to the engine, which would count twice"
-    return ""
+    if a.one == b.one and a.one:
+        return a.one
+    return a.without.get(b.kind) or b.without.get(a.kind) or ""
 
 
 def scheme(names: str) -> Step:
@@ -316,9 +302,6 @@ def scheme(names: str) -> Step:
         if rest == found:
             break
         rest = rest[len(found) + 1 :]
-    for e in entries:
-        if e.function and not _has_function(e):
-            raise InputError("names", f"has {e.name}, which a step does not compute in Python")
     if any(e.name == "kl_rewards" for e in entries) and not any("token_rewards|rewards" in e.reads for e in entries):
         raise InputError("names", "has kl_rewards, which makes rewards of tokens, and no advantages that read them: join reinforce++ or gae")
     named.sort(key=ENTRIES.index)

@@ -65,8 +65,6 @@ Gather = Callable[[Dict[str, Any]], Tuple[List[Dict[str, Any]], int]]
 _ARGUMENTS = {"actfocus": ("alpha", "beta", "eps", "signal"), "aem": ("lambda_", "guard", "scope")}
 # What every adapter can give a scheme, besides role and old_logprobs.
 _KEPT = ("seq_offsets", "group_ids", "span_ids", "rewards", "token_rewards", "advantages", "old_logprobs", "ref_logprobs")
-# Entries for which the surprisal of a token is not the entropy there: they take single ones.
-_OF_SINGLE_TOKENS = ("gtpo", "entropy_mask")
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,7 @@ class Credit:
             wanted = reads(e, self.signal, self.entropy == "exact")
             if "entropy" in wanted and "entropy" not in keeps:
                 problem = f'is "exact", but {trainer} keeps no entropy of the old policy, and {e.name} reads it: use'
-                instead = " another scheme" if e.name in _OF_SINGLE_TOKENS else ' Credit(entropy="surprisal")'
+                instead = " another scheme" if e.single_entropies else ' Credit(entropy="surprisal")'
                 raise reweight.InputError("entropy", problem + instead)
             for need in sorted(wanted.difference(_KEPT, keeps)):
                 problem = f"has {e.name}, which reads {need}"
@@ -213,11 +211,11 @@ class Credit:
             raise error if error.argument != "names" else reweight.InputError("scheme", error.problem) from None
 
     def __post_init__(self) -> None:
-        entries = [e.name for e in self.step().entries]
+        entries = self.step().entries
         if self.entropy not in ("exact", "surprisal"):
             raise reweight.InputError("entropy", f'is "{self.entropy}", want one of [exact surprisal]')
-        if self.entropy == "surprisal" and not set(entries).isdisjoint(_OF_SINGLE_TOKENS):
-            name = next(name for name in entries if name in _OF_SINGLE_TOKENS)
+        name = next((e.name for e in entries if e.single_entropies), None)
+        if self.entropy == "surprisal" and name:
             problem = f'is "surprisal", which stands for the mean entropy of a response, but {name} reads that of single tokens'
             raise reweight.InputError("entropy", problem)
         if self.not_finite not in ("ignore", "error"):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import reweight
 
 from .._catalogue import Entry
-from .._schemes import _SIGNAL_ARRAYS
+from .._generated import SIGNAL_ARRAYS
 from .._step import Step
 
 _LARGEST = 1e30  # of an entropy that AEM takes
@@ -20,7 +20,7 @@ _LARGEST = 1e30  # of an entropy that AEM takes
 def reads(e: Entry, signal: str, exact: bool) -> Set[str]:
     """Returns the arrays that an entry reads, where ActFocus has that signal, and the entropy is the exact one."""
     if e.function == "actfocus":
-        return set(_SIGNAL_ARRAYS.get(signal, ()))
+        return set(SIGNAL_ARRAYS.get(signal, ()))
     names = {need.split("|")[0] for need in e.reads}
     return names if exact or "entropy" not in names else names - {"entropy"} | {"old_logprobs"}
 
