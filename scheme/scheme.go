@@ -80,12 +80,21 @@ type Entry struct {
 	One     string
 	Without map[Kind]string
 
+	// Flags are its options on the command line. Those of uniform are of every loss.
+	Flags []Flag
+
 	part   bool                        // All leaves it out: it is another scheme, or none, by itself
 	loss   *reweight.LossOptions       // Loss: the options
 	reads  func(opt *Options) []string // with other options, in place of Reads
 	golden string                      // the file of testdata/golden
 
 	computation // none of Several
+}
+
+// A Flag is an option of an entry on the command line: the flag's name, the field of the options
+// that it sets, and what it is, with the name of a value in back quotes.
+type Flag struct {
+	Name, Option, Help string
 }
 
 // Any stands for every []float32 of a batch that has one element per token.

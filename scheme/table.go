@@ -147,6 +147,15 @@ var table = []*Entry{
 		Doc:         "the clipped surrogate, averaged over tokens",
 		Formula:     "max(-Aρ, -A clip(ρ, 1-lo, 1+hi)); where A < 0 at most -A `DualClip`",
 		DefaultName: "DefaultLoss", golden: "policy_loss.json",
+		Flags: []Flag{
+			{"clip-low", "ClipLow", "loss: the ratio is clipped below 1 minus this, 0 to 1"},
+			{"clip-high", "ClipHigh", "loss: the ratio is clipped above 1 plus this, at least 0"},
+			{"dual-clip", "DualClip", "loss: bound of the ratio where the advantage is negative, above 1; 0 for none"},
+			{"aggregation", "Aggregation", "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm"},
+			{"norm-length", "NormLength", "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory"},
+			{"kl", "KL", "`form` of the KL: k1, k2, k3, abs, k1+, k3+ or abs+, or verl's name of it"},
+			{"kl-coef", "KLCoef", "the loss has this many times the KL from the reference in it; 0 for none"},
+		},
 	}),
 	{
 		Name: "actfocus", Title: "ActFocus", Source: "2605.14558",
@@ -155,6 +164,12 @@ var table = []*Entry{
 		Kind:    Weight, Method: "ActFocus", C: "actfocus", Dst: "weights", DefaultName: "DefaultActFocus", golden: "actfocus.json",
 		Reads: []string{"ref_energy"}, Alias: []string{"ref_energy"},
 		reads: func(opt *Options) []string { return opt.ActFocus.Signal.Arrays() },
+		Flags: []Flag{
+			{"alpha", "Alpha", "ActFocus: weight of reasoning tokens, 0 to 1"},
+			{"beta", "Beta", "ActFocus: strength of the signal at action tokens, at least 0"},
+			{"eps", "Eps", "ActFocus: added to the signal's variance, at least 0"},
+			{"signal", "Signal", "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio"},
+		},
 		computation: with(func(opt *Options) *reweight.ActFocusOptions { return &opt.ActFocus }, silent((*workspace).ActFocus),
 			func(b *reference.Batch, o reweight.ActFocusOptions) []float64 {
 				signal := reference.Signal(o.Signal.String())
@@ -167,6 +182,11 @@ var table = []*Entry{
 		Formula: "e^(-λ x)/mean; x is H̄_s scaled to [0, 1] over its group, or `Scope`, and the mean is over the spans there; 1 where max - min < `Guard`",
 		Kind:    Factor, Method: "AEM", C: "aem", Dst: "factors", DefaultName: "DefaultAEM", golden: "aem.json",
 		Reads: []string{"seq_offsets", "group_ids", "span_ids", "entropy"}, Masked: 1, Alias: []string{"entropy"},
+		Flags: []Flag{
+			{"lambda", "Lambda", "AEM: strength, 0 to 80"},
+			{"guard", "Guard", "AEM: `nats` by which the responses of a scope must differ, at least 0"},
+			{"scope", "Scope", "AEM: `name` of the scope that responses are compared in: group, trajectory or batch"},
+		},
 		computation: with(func(opt *Options) *reweight.AEMOptions { return &opt.AEM }, (*workspace).AEM,
 			func(b *reference.Batch, o reweight.AEMOptions) []float64 {
 				return reference.AEM(b, o.Lambda, o.Guard, reference.Scope(o.Scope.String()))
@@ -198,6 +218,7 @@ var table = []*Entry{
 		Formula: "(r - mean_g)/(std_g + 1e-6)",
 		Kind:    Advantage, Method: "GRPO", C: "grpo", Dst: "advantages", DefaultName: "DefaultGRPO", golden: "grpo.json", part: true,
 		Reads: outcome, Alias: anywhere,
+		Flags: []Flag{{"divide-by-std", "DivideByStd", "GRPO: divide by the group's standard deviation; =false is Dr. GRPO"}},
 		computation: with(func(opt *Options) *reweight.GRPOOptions { return &opt.GRPO }, (*workspace).GRPO,
 			func(b *reference.Batch, o reweight.GRPOOptions) []float64 { return reference.GRPO(b, o.DivideByStd) }),
 	},
@@ -454,6 +475,7 @@ var table = []*Entry{
 		Doc:         "the policy gradient with a quadratic penalty",
 		Formula:     "-(A l - `Beta` (l - l_old)²/2)",
 		DefaultName: "DefaultDRO", golden: "verl_losses.json",
+		Flags: []Flag{{"dro-beta", "Beta", "dro: of the quadratic penalty, above 0; it has no default"}},
 	}),
 	policy(&reweight.DefaultGMPO, Entry{
 		Name: "gmpo", Synonyms: []string{"geo_mean"}, Title: "GMPO", Source: "2507.20673",
@@ -524,6 +546,7 @@ var table = []*Entry{
 		Formula: "0 where A < 0 and mean_q(l_old - l) > δ, else 1",
 		Kind:    Factor, Method: "OffPolicyMask", C: "off_policy_mask", Dst: "factors", golden: "rollout_correction.json",
 		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
+		Flags: []Flag{{"delta", "Delta", "`nats` by which the policy may have moved on average for off_policy_mask; it has no default"}},
 		computation: with(func(opt *Options) *OffPolicyMaskOptions { return &opt.OffPolicyMask },
 			func(ws *workspace, dst []float32, b *batch, o OffPolicyMaskOptions) error {
 				return ws.OffPolicyMask(dst, b, o.Delta)

@@ -54,21 +54,13 @@ extension.
 
 func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer compare.Comparer) error {
 	c := comparison{compare: comparer}
-	loss := reweight.DefaultLoss
 	flags := cli.NewFlags("reweight")
 	scoringOptions := scoringFlags(flags)
-	flags.Float64Var(&loss.ClipLow, "clip-low", loss.ClipLow, "loss: the ratio is clipped below 1 minus this, 0 to 1")
-	flags.Float64Var(&loss.ClipHigh, "clip-high", loss.ClipHigh, "loss: the ratio is clipped above 1 plus this, at least 0")
-	flags.Float64Var(&loss.DualClip, "dual-clip", loss.DualClip, "loss: bound of the ratio where the advantage is negative, above 1; 0 for none")
-	aggregation := flags.String("aggregation", loss.Aggregation.String(), "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm")
-	flags.IntVar(&loss.NormLength, "norm-length", loss.NormLength, "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory")
-	kl := flags.String("kl", loss.KL.String(), "`form` of the KL: k1, k2, k3, abs, k1+, k3+ or abs+, or verl's name of it")
-	flags.Float64Var(&loss.KLCoef, "kl-coef", loss.KLCoef, "the loss has this many times the KL from the reference in it; 0 for none")
+	var of scheme.Options
+	values := schemeFlags(flags, &of, "uniform", "off_policy_mask", "dro")
 	list := flags.String("scheme", compare.OfPapers, "compare these `names` of schemes, with commas between them, or all (see above)")
 	flags.IntVar(&c.opt.Trajectory, "trajectory", 0, "`number` of the trajectory to show, from 0")
 	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
-	delta := flags.Float64("delta", math.NaN(), "`nats` by which the policy may have moved on average for off_policy_mask; it has no default")
-	droBeta := flags.Float64("dro-beta", 0, "dro: of the quadratic penalty, above 0; it has no default")
 	format := flags.Format()
 	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors or .npz; or a directory")
 	operands, err := flags.Parse(compareUsage+compare.SchemesUsage(), args, out)
@@ -86,11 +78,8 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	if err != nil {
 		return err
 	}
-	if err = loss.Aggregation.UnmarshalText([]byte(*aggregation)); err == nil {
-		err = loss.KL.UnmarshalText([]byte(*kl))
-	}
-	if err != nil {
-		return named(err)
+	if err := values(); err != nil {
+		return err
 	}
 	if c.picked, err = compare.ParseSchemes(*list); err != nil {
 		return fmt.Errorf("-scheme %w", err)
@@ -98,8 +87,9 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	c.opt.LeaveOut, c.uniform = *list == "all", scheme.MustParse("uniform")
 	set := func(s *scheme.Scheme) {
 		s.Options.ActFocus, s.Options.AEM, s.Options.GRPO = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO
-		s.Options.OffPolicyMask.Delta, s.Options.Loss.Beta = *delta, *droBeta
-		setLoss(&s.Options.Loss, flags, loss)
+		for _, name := range [...]string{"uniform", "off_policy_mask", "dro"} {
+			setGiven(entry(name), &s.Options, &of, flags)
+		}
 	}
 	set(&c.uniform)
 	for i := range c.picked {
@@ -108,11 +98,11 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	if err := checkOptions(c.uniform); err != nil {
 		return named(err)
 	}
-	if flags.Given("delta") && *delta-*delta != 0 {
-		return fmt.Errorf("-delta is %v, want a finite number", *delta)
+	if delta := of.OffPolicyMask.Delta; flags.Given("delta") && delta-delta != 0 {
+		return fmt.Errorf("-delta is %v, want a finite number", delta)
 	}
-	if flags.Given("dro-beta") && !(*droBeta > 0 && *droBeta <= math.MaxFloat32) {
-		return fmt.Errorf("-dro-beta is %v, want a finite number above 0", *droBeta)
+	if beta := of.Loss.Beta; flags.Given("dro-beta") && !(beta > 0 && beta <= math.MaxFloat32) {
+		return fmt.Errorf("-dro-beta is %v, want a finite number above 0", beta)
 	}
 	if err := flags.NotEmpty("o", "html"); err != nil {
 		return err

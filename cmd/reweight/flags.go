@@ -1,15 +1,19 @@
 package main
 
 import (
+	"cmp"
+	"encoding"
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/rollout"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // rolloutFlags declares the flags that say what files of rollouts do not say
@@ -74,9 +78,75 @@ func named(err error) error {
 	return errors.New(input.Sentence(name))
 }
 
-// flagNames maps the names of options to the flags that set them.
-var flagNames = map[string]string{
-	"Alpha": "-alpha", "Beta": "-beta", "Eps": "-eps", "Signal": "-signal", "Lambda": "-lambda", "Guard": "-guard", "Scope": "-scope",
-	"ClipLow": "-clip-low", "ClipHigh": "-clip-high", "DualClip": "-dual-clip", "Aggregation": "-aggregation", "NormLength": "-norm-length",
-	"KL": "-kl", "KLCoef": "-kl-coef",
+// flagNames maps the names of options to the flags that set them: the first that do.
+var flagNames = func() map[string]string {
+	names := map[string]string{}
+	for _, e := range scheme.Entries() {
+		for _, f := range e.Flags {
+			names[f.Option] = cmp.Or(names[f.Option], "-"+f.Name)
+		}
+	}
+	return names
+}()
+
+// schemeFlags declares the flags of these entries of the catalogue. Their values are in opt once
+// the function that it returns has returned, with the defaults of the entries where they are not
+// given.
+func schemeFlags(flags cli.Flags, opt *scheme.Options, entries ...string) func() error {
+	*opt = scheme.MustParse("uniform").Options
+	type enumeration interface {
+		encoding.TextUnmarshaler
+		fmt.Stringer
+	}
+	type given struct {
+		value enumeration
+		text  *string
+	}
+	var names []given
+	for _, name := range entries {
+		e := entry(name)
+		for _, f := range e.Flags {
+			switch x := option(e, opt, f).Addr().Interface().(type) {
+			case *float64:
+				flags.Float64Var(x, f.Name, *x, f.Help)
+			case *int:
+				flags.IntVar(x, f.Name, *x, f.Help)
+			case *bool:
+				flags.BoolVar(x, f.Name, *x, f.Help)
+			case enumeration:
+				names = append(names, given{x, flags.String(f.Name, x.String(), f.Help)})
+			}
+		}
+	}
+	return func() error {
+		for _, n := range names {
+			if err := n.value.UnmarshalText([]byte(*n.text)); err != nil {
+				return named(err)
+			}
+		}
+		return nil
+	}
+}
+
+// entry returns the entry of the catalogue of that name.
+func entry(name string) *scheme.Entry {
+	e, err := scheme.Find(name)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+// option returns the field of the options that a flag of the entry sets.
+func option(e *scheme.Entry, opt *scheme.Options, f scheme.Flag) reflect.Value {
+	return reflect.ValueOf(e.Part(opt)).Elem().FieldByName(f.Option)
+}
+
+// setGiven sets the options of the entry to those of another place whose flags are given.
+func setGiven(e *scheme.Entry, to, from *scheme.Options, flags cli.Flags) {
+	for _, f := range e.Flags {
+		if flags.Given(f.Name) {
+			option(e, to, f).Set(option(e, from, f))
+		}
+	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -34,39 +33,16 @@ type comparison struct {
 	compare compare.Comparer
 }
 
-// setLoss sets the options of a loss whose flags are given.
-func setLoss(opt *reweight.LossOptions, flags cli.Flags, given reweight.LossOptions) {
-	opt.KL, opt.KLCoef = given.KL, given.KLCoef
-	flags.Visit(func(f *flag.Flag) {
-		switch f.Name {
-		case "clip-low":
-			opt.ClipLow = given.ClipLow
-		case "clip-high":
-			opt.ClipHigh = given.ClipHigh
-		case "dual-clip":
-			opt.DualClip = given.DualClip
-		case "aggregation":
-			opt.Aggregation = given.Aggregation
-		case "norm-length":
-			opt.NormLength = given.NormLength
-		}
-	})
-}
-
-// unreadFlags returns the flags that are given but belong to none of the schemes.
+// unreadFlags returns the flags that are given but belong to none of the schemes. Every scheme
+// has GRPO's advantages or a loss where it names none.
 func unreadFlags(flags cli.Flags, picked []scheme.Scheme) (unread []string) {
-	for _, of := range [...]struct {
-		scheme string
-		flags  []string
-	}{
-		{"actfocus", []string{"alpha", "beta", "eps", "signal"}}, {"aem", []string{"lambda", "guard", "scope"}}, {"off_policy_mask", []string{"delta"}}, {"dro", []string{"dro-beta"}},
-	} {
-		if slices.ContainsFunc(picked, func(s scheme.Scheme) bool { return s.Has(of.scheme) }) {
+	for _, e := range scheme.Entries() {
+		if e.Name == "uniform" || e.Name == "group_norm" || slices.ContainsFunc(picked, func(s scheme.Scheme) bool { return s.Has(e.Name) }) {
 			continue
 		}
-		for _, name := range of.flags {
-			if flags.Given(name) {
-				unread = append(unread, "-"+name)
+		for _, f := range e.Flags {
+			if flags.Given(f.Name) {
+				unread = append(unread, "-"+f.Name)
 			}
 		}
 	}

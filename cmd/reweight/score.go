@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/printable"
 	"github.com/seed621a2839/reweight/internal/scorefiles"
+	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/score"
 )
 
@@ -86,14 +86,15 @@ func scoreCommand(args []string, out, stderr io.Writer, p *cli.Progress) (string
 
 // scoringFlags declares the flags of the schemes and of files of rollouts.
 func scoringFlags(flags cli.Flags) func() (scorefiles.Options, error) {
-	s := score.Default
-	schemes := schemeFlags(flags, &s)
+	var of scheme.Options
+	values := schemeFlags(flags, &of, "actfocus", "aem", "group_norm")
 	open := rolloutFlags(flags)
 	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf takes also those without bounds")
 	return func() (opt scorefiles.Options, err error) {
-		if err := schemes(); err != nil {
+		if err := values(); err != nil {
 			return opt, err
 		}
+		s := score.Options{ActFocus: of.ActFocus, AEM: of.AEM, GRPO: of.GRPO}
 		if err := s.Check(); err != nil {
 			return opt, named(err)
 		}
@@ -105,30 +106,6 @@ func scoringFlags(flags cli.Flags) func() (scorefiles.Options, error) {
 			err = fmt.Errorf("-entropy-width is %v, want a number of at least 0", opt.Width)
 		}
 		return opt, err
-	}
-}
-
-// schemeFlags declares the flags of ActFocus, AEM and GRPO, whose values are in opt once
-// the function has returned.
-func schemeFlags(flags cli.Flags, opt *score.Options) func() error {
-	flags.Float64Var(&opt.ActFocus.Alpha, "alpha", opt.ActFocus.Alpha, "ActFocus: weight of reasoning tokens, 0 to 1")
-	flags.Float64Var(&opt.ActFocus.Beta, "beta", opt.ActFocus.Beta, "ActFocus: strength of the signal at action tokens, at least 0")
-	flags.Float64Var(&opt.ActFocus.Eps, "eps", opt.ActFocus.Eps, "ActFocus: added to the signal's variance, at least 0")
-	signal := flags.String("signal", opt.ActFocus.Signal.String(), "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
-	flags.Float64Var(&opt.AEM.Lambda, "lambda", opt.AEM.Lambda, "AEM: strength, 0 to 80")
-	flags.Float64Var(&opt.AEM.Guard, "guard", opt.AEM.Guard, "AEM: `nats` by which the responses of a scope must differ, at least 0")
-	scope := flags.String("scope", opt.AEM.Scope.String(), "AEM: `name` of the scope that responses are compared in: group, trajectory or batch")
-	flags.BoolVar(&opt.GRPO.DivideByStd, "divide-by-std", opt.GRPO.DivideByStd, "GRPO: divide by the group's standard deviation; =false is Dr. GRPO")
-	return func() error {
-		for _, name := range [...]struct {
-			value encoding.TextUnmarshaler
-			text  string
-		}{{&opt.ActFocus.Signal, *signal}, {&opt.AEM.Scope, *scope}} {
-			if err := name.value.UnmarshalText([]byte(name.text)); err != nil {
-				return named(err)
-			}
-		}
-		return nil
 	}
 }
 
