@@ -11,9 +11,6 @@
 // [*InputError], returned before anything is written. Finite inputs can give infinite
 // results where float32 cannot hold them, such as the difference of rewards of 3e38 and -3e38.
 //
-// Package gpu has TokenStats, ActFocus, AEM, GRPO, GAE, Whiten, the Loss of PPO and RowGradient
-// for arrays in the memory of a GPU, with the same bits.
-//
 // Package scheme is the catalogue of the schemes, and has a step under any of them.
 //
 // # From logits to the loss and back
@@ -41,6 +38,14 @@
 //   - [Workspace.Loss]: the loss of a [PolicyLoss], and its gradient with respect to
 //     log-probabilities
 //   - [Workspace.ValueLoss]: the loss of the critic, and its gradient with respect to values
+//
+// The C library and Python have every method of Workspace but [Workspace.EntropyDrift].
+// Package gpu has, for arrays in the memory of a GPU and with the same bits,
+// [Workspace.AEM], [Workspace.ActFocus], [Workspace.ActFocusWeights],
+// [Workspace.ExpScale], [Workspace.GAE], [Workspace.GRPO], [Workspace.MaskedMoments],
+// [Workspace.MinMax], [Workspace.Multiply], [Workspace.RowGradient],
+// [Workspace.SpanMeans], [Workspace.TokenStats], [Workspace.Whiten], and of
+// [Workspace.Loss] and [Workspace.Surrogate] the one of PPO.
 //
 // # Single kernels, for a step of your own
 //

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/native"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
@@ -29,6 +31,7 @@ func tables(src *source) (string, error) {
 	for name, table := range map[string]func() string{
 		"several": severalTable, "reward": kindTable(scheme.Reward), "advantage": kindTable(scheme.Advantage), "factor": kindTable(scheme.Factor),
 		"weight": kindTable(scheme.Weight), "loss": kindTable(scheme.Loss), "critic": kindTable(scheme.Critic), "all": allTable,
+		"languages": languages,
 	} {
 		begin := "<!-- go generate: " + name + " -->\n"
 		if !strings.Contains(text, begin) {
@@ -71,8 +74,71 @@ func docGo(src *source) (string, error) {
 		lines := wrap(strings.Join(methods, ", ")+": "+group.what, 88)
 		out.WriteString("//   - " + strings.ReplaceAll(lines, "\n", "\n//     ") + "\n")
 	}
-	out.WriteString("//\n")
+	text := fmt.Sprintf("The C library and Python have every method of Workspace%s. Package gpu has, for arrays in the memory of a GPU and with the same bits, %s, and of [Workspace.Loss] and [Workspace.Surrogate] the one of PPO.",
+		butFor(missing(inC)), links(slices.DeleteFunc(methods(onGPU), func(m string) bool { return m == "Loss" || m == "Surrogate" })))
+	out.WriteString("//\n// " + strings.ReplaceAll(wrap(text, 88), "\n", "\n// ") + "\n//\n")
 	return between(src.old, "// # The schemes\n", "// # Single kernels", out.String())
+}
+
+// methods returns the methods of reweight.Workspace that somebody else has, and missing the others.
+func methods(has func(method string) bool) (all []string) {
+	for m := range reflect.TypeFor[*reweight.Workspace]().Methods() {
+		if has(m.Name) {
+			all = append(all, m.Name)
+		}
+	}
+	return all
+}
+
+func missing(has func(method string) bool) []string {
+	return methods(func(method string) bool { return !has(method) })
+}
+
+// inC reports whether the C library, and Python with it, has a method, and onGPU whether package
+// gpu does.
+func inC(method string) bool {
+	byHand := slices.ContainsFunc(native.Functions, func(f native.Function) bool { return strings.EqualFold(strings.ReplaceAll(f.C, "_", ""), method) })
+	return byHand || slices.ContainsFunc(native.OfCatalogue(), func(e *scheme.Entry) bool { return e.Method == method })
+}
+
+func onGPU(method string) bool {
+	_, ok := reflect.TypeFor[*gpu.Workspace]().MethodByName(method)
+	return ok
+}
+
+// links returns the methods as links of a comment, and butFor those that are left out.
+func links(methods []string) string {
+	var all []string
+	for _, m := range methods {
+		all = append(all, "[Workspace."+m+"]")
+	}
+	return strings.Join(all, ", ")
+}
+
+func butFor(methods []string) string {
+	if len(methods) == 0 {
+		return ""
+	}
+	return " but " + links(methods)
+}
+
+// languages says which schemes C, Python and the GPU have.
+func languages() string {
+	var lacking, device []string
+	for _, e := range scheme.Entries() {
+		switch {
+		case e.Kind == scheme.Several:
+		case !inC(e.Method):
+			lacking = append(lacking, e.Name)
+		case e.Kind != scheme.Loss && onGPU(e.Method):
+			device = append(device, e.Name)
+		}
+	}
+	but := ""
+	if len(lacking) > 0 {
+		but = " but " + names(lacking)
+	}
+	return wrap(fmt.Sprintf("The C library and Python have all schemes and losses%s. The GPU has %s and the loss of PPO; there another policy loss, or a KL in the loss, is an error.", but, names(device)), 120) + "\n"
 }
 
 func kind(k scheme.Kind) func(e *scheme.Entry) bool {

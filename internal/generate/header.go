@@ -63,7 +63,7 @@ func declaration(c string, arguments []string) string {
 }
 
 var (
-	inC         = inWordsOf("REWEIGHT_DEFAULT_", strings.ToUpper, problem.Snake)
+	wordsOfC    = inWordsOf("REWEIGHT_DEFAULT_", strings.ToUpper, problem.Snake)
 	shownByKind = strings.NewReplacer("i", "%d", "f", "%f", "d", "%g", "n", "%s", "l", "[%s]")
 )
 
@@ -76,7 +76,7 @@ func headerProblems() string {
 		for _, kind := range p.Kinds {
 			verbs = append(verbs, shownByKind.Replace(string(kind)))
 		}
-		fmt.Fprintf(&out, "\tREWEIGHT_PROBLEM_%s = %d, /* %s */\n", p.Name, i+1, inC.Replace(p.Says(verbs...)))
+		fmt.Fprintf(&out, "\tREWEIGHT_PROBLEM_%s = %d, /* %s */\n", p.Name, i+1, wordsOfC.Replace(p.Says(verbs...)))
 	}
 	out.WriteString("} reweight_problem;\n\ntypedef enum reweight_argument {\n")
 	for i, name := range argumentNames() {

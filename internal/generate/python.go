@@ -22,7 +22,7 @@ import (
 	"github.com/seed621a2839/reweight/scheme"
 )
 
-var inPython = inWordsOf("the defaults of ", strings.ToLower, func(name string) string { return python.name(name) })
+var wordsOfPython = inWordsOf("the defaults of ", strings.ToLower, func(name string) string { return python.name(name) })
 
 var firstLetters = regexp.MustCompile(`(^|_)[a-z]`)
 
@@ -167,7 +167,7 @@ from typing import Any, Dict, List, Optional, Sequence
 	}
 	out.WriteString("\n# The problems by their codes: the kinds of the values, and the sentence.\nPROBLEMS = {\n")
 	for i, p := range problem.Coded {
-		fmt.Fprintf(&out, "    %d: (%q, %q),\n", i+1, p.Kinds, strings.ReplaceAll(inPython.Replace(p.Text), "%v", "{}"))
+		fmt.Fprintf(&out, "    %d: (%q, %q),\n", i+1, p.Kinds, strings.ReplaceAll(wordsOfPython.Replace(p.Text), "%v", "{}"))
 	}
 	out.WriteString("}\n\n# The arguments by their numbers.\nARGUMENTS = {\n")
 	for i, a := range problem.Arguments {
@@ -281,7 +281,7 @@ func examples(*source) (string, error) {
 		if index >= 0 {
 			name += fmt.Sprintf("[%d]", index)
 		}
-		e.Sentence = name + " " + inPython.Replace(text)
+		e.Sentence = name + " " + wordsOfPython.Replace(text)
 		all = append(all, e)
 	}
 	floats := []float64{0.1, math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 1e-4, 1e-5, 999992, 1e6, 1e21, 5e-324, math.MaxFloat64, 2.0 / 3}
