@@ -85,7 +85,7 @@ type PolicyTraits struct {
 	BySequence bool // the factor of a token is that of its sequence, so that it reads SeqOffsets
 	Spans      bool // Sequence is an option of it: the sequence may be the span
 	Chooses    bool // it chooses among the tokens of the call
-	Unweighted bool // a factor of A or a weight of a token would mean something else than in the others: weights that are not nil are an error
+	Unweighted bool // it has no factors of A and no weights of tokens, which would mean something else in it
 }
 
 // Traits returns what is true of the loss; nothing is of one that there is not.

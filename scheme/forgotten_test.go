@@ -28,7 +28,7 @@ func TestNothingIsForgotten(t *testing.T) {
 		}
 		return text
 	}
-	root, reference, changes := sources("../*.go"), sources("../reference/*.go"), strings.ToLower(read(t, "../CHANGELOG.md"))
+	root, reference, c, changes := sources("../*.go"), sources("../reference/*.go"), sources("../native/src/*.c"), strings.ToLower(read(t, "../CHANGELOG.md"))
 	for _, e := range Entries() {
 		want := func(ok bool, file, what string) {
 			t.Helper()
@@ -51,6 +51,7 @@ func TestNothingIsForgotten(t *testing.T) {
 		want(e.golden != "" && read(t, "../testdata/golden/"+e.golden) != "", "testdata/golden/"+e.golden, "no such file")
 		want(e.call != nil && e.reference != nil && e.Formula != "" && len(e.Reads) > 0 && len(e.Alias) > 0, "scheme/table.go", "no call, reference, Formula, Reads or Alias")
 		want(e.C != "" && e.Dst != "", "scheme/table.go", "no C or Dst")
+		want(found(c, `^int reweight_`+e.C+`\(`), "native/src/"+e.C+".c", "no function reweight_"+e.C)
 		if e.options != nil {
 			opt := e.Defaults()
 			want(!reflect.ValueOf(e.options(&opt)).Elem().IsZero(), "scheme/table.go", "no default options")

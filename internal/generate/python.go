@@ -117,7 +117,7 @@ func plural(argument string) string {
 	return strings.Replace(strings.ToUpper(argument)+"S", "YS", "IES", 1)
 }
 
-// pythonText returns the module of Python.
+// pythonModule returns _generated.py.
 func pythonModule(*source) (string, error) {
 	var out strings.Builder
 	out.WriteString(`"""What Go and reweight.h say of names, structs, defaults, problems and the kernels of the GPU:
