@@ -325,6 +325,18 @@ class Errors(TestCase):
         self.assertTrue((reweight.aem(b, lambda_=0) == 1).all())
         self.assertEqual(set(reweight.actfocus(b, beta=0).weights[b.role == 2]), {1})
 
+    def test_far_policies(self):
+        """Every loss and its gradient are finite, however far the policy has moved from the old one."""
+        role, offsets = np.ones(2, np.uint8), np.array([0, 2])
+        for policy in reweight._generated.POLICIES:
+            for far in (100, -100, 500, -500, 1e4, -1e4):
+                for advantage in (1, -1):
+                    new = np.array([-0.5 + min(far, 0), -0.5], np.float32)
+                    old = np.array([-0.5 - max(far, 0), -0.5], np.float32)
+                    b = Batch(role, seq_offsets=offsets, logprobs=new, old_logprobs=old, advantages=np.full(2, advantage, np.float32))
+                    r = reweight.loss(b, policy=policy, beta=0.5)
+                    self.assertTrue(np.isfinite(r.loss) and np.isfinite(r.grad).all(), (policy, far, advantage, r))
+
     def test_elements_of_padded_batches(self):
         role = self.padded["role"].copy()
         role[3, 4] = 9
