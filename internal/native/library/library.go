@@ -1,5 +1,5 @@
-// Package library makes the C library: it takes the assembly of package reweight as Go's
-// assembler translates it, and compiles and links it with the C sources in native/src. It
+// Package library makes the C library: it takes the assembly of package reweight from an
+// object file of Go's linker, and compiles and links it with the C sources in native/src. It
 // needs a C compiler for Linux, gcc or clang, and what comes with one: ld, ar, objcopy.
 package library
 
@@ -134,23 +134,11 @@ func SourceDir() (string, error) {
 
 // assembly returns the assembly of package reweight for amd64 or arm64 as GNU assembler.
 func assembly(arch string) (string, error) {
-	files, err := list(arch)
+	functions, err := functions(arch)
 	if err != nil {
 		return "", err
 	}
-	return writeAssembly(files, arch)
-}
-
-// list returns what the assembly files of package reweight define. The linker misses what the
-// listing lacks.
-func list(arch string) ([]*file, error) {
-	// The listing is kept in Go's build cache, and printed again from there.
-	env := []string{"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0", "GOFLAGS="}
-	_, listing, err := run("", env, "go", "build", "-tags=", "-asmflags=-S", packagePath)
-	if err != nil {
-		return nil, err
-	}
-	return parseListing(listing)
+	return writeAssembly(functions, arch)
 }
 
 // run runs a command in a folder with further environment variables, and returns what it
