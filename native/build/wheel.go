@@ -4,8 +4,10 @@ import (
 	"archive/zip"
 	"bytes"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed621a2839/reweight/internal/gpu/device"
+	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/native/library"
 )
 
@@ -25,26 +27,16 @@ var tags = map[string][]string{
 	"arm64": {"manylinux_2_17_aarch64", "manylinux2014_aarch64", "musllinux_1_1_aarch64"},
 }
 
+// The distribution is called reweight-rl, because reweight is another project's on PyPI.
 const (
-	info    = "reweight-" + library.Version + ".dist-info/"
-	scripts = "reweight-" + library.Version + ".data/scripts/" // pip installs these on the PATH
+	info    = "reweight_rl-" + library.Version + ".dist-info/"
+	scripts = "reweight_rl-" + library.Version + ".data/scripts/" // pip installs these on the PATH
 )
 
-const metadata = `Metadata-Version: 2.4
-Name: reweight
-Version: ` + library.Version + `
-Summary: Token-level credit for people who train LLM agents: fast kernels with the same bits everywhere
-License-Expression: MIT
-License-File: LICENSE
-Project-URL: Source, https://github.com/seed621a2839/reweight
-Classifier: Operating System :: POSIX :: Linux
-Classifier: Programming Language :: Python :: 3
-Classifier: Typing :: Typed
-Requires-Python: >=3.11
-Requires-Dist: numpy>=1.26
-Provides-Extra: torch
-Requires-Dist: torch>=2.6; extra == "torch"
-`
+// metadata is what the package is called and requires. The backend reads it too.
+//
+//go:embed METADATA
+var metadata string
 
 // entryPoints names what other packages import of this one where both are installed.
 const entryPoints = `[verl.plugins]
@@ -58,17 +50,9 @@ type member struct {
 	mode fs.FileMode
 }
 
-// writeWheel makes the wheel of the library in the folder dir and returns its name. The
+// writeWheel makes the wheel of the package in the folder dir and returns its name. The
 // same files give the same bytes.
-func writeWheel(dir, module, arch string) (string, error) {
-	members, err := sources(module)
-	if err != nil {
-		return "", err
-	}
-	so, err := os.ReadFile(filepath.Join(dir, "libreweight.so"))
-	if err != nil {
-		return "", err
-	}
+func writeWheel(dir, module, arch string, files []member) (string, error) {
 	license, err := os.ReadFile(filepath.Join(module, "LICENSE"))
 	if err != nil {
 		return "", err
@@ -77,10 +61,10 @@ func writeWheel(dir, module, arch string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	members = append(members, member{"reweight/libreweight.so", so, 0o755}, member{scripts + "reweight", program, 0o755})
+	members := append(files, member{scripts + "reweight", program, 0o755})
 	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
 	members = append(members,
-		member{info + "METADATA", []byte(metadata), 0o644},
+		member{info + "METADATA", []byte(strings.Replace(metadata, "\nVersion: VERSION\n", "\nVersion: "+library.Version+"\n", 1)), 0o644},
 		member{info + "WHEEL", wheelFile(arch), 0o644},
 		member{info + "entry_points.txt", []byte(entryPoints), 0o644},
 		member{info + "licenses/LICENSE", license, 0o644},
@@ -103,7 +87,7 @@ func writeWheel(dir, module, arch string) (string, error) {
 	if err := z.Close(); err != nil {
 		return "", err
 	}
-	name := fmt.Sprintf("reweight-%s-py3-none-%s.whl", library.Version, strings.Join(tags[arch], "."))
+	name := fmt.Sprintf("reweight_rl-%s-py3-none-%s.whl", library.Version, strings.Join(tags[arch], "."))
 	return name, os.WriteFile(filepath.Join(dir, name), out.Bytes(), 0o666)
 }
 
@@ -125,8 +109,8 @@ func buildProgram(module, arch string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// sources returns the Python files and the code of the GPU.
-func sources(module string) ([]member, error) {
+// sources returns the files of the package: Python's, and what is built.
+func sources(module, shared string) ([]member, error) {
 	var members []member
 	python := os.DirFS(filepath.Join(module, "python"))
 	err := fs.WalkDir(python, "reweight", func(name string, entry fs.DirEntry, err error) error {
@@ -140,29 +124,53 @@ func sources(module string) ([]member, error) {
 	if err != nil {
 		return nil, err
 	}
-	modules, err := device.PTX()
+	files, err := built(module, shared)
+	return append(members, files...), err
+}
+
+// built returns the library and the code of the GPU as files of the package.
+func built(module, shared string) ([]member, error) {
+	so, err := os.ReadFile(shared)
 	if err != nil {
 		return nil, err
 	}
-	for name, text := range modules {
-		data, err := compress(text)
+	members := []member{{"reweight/libreweight.so", so, 0o755}}
+	paths, err := filepath.Glob(filepath.Join(module, "internal", "gpu", "device", "*.ptx.gz"))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range paths {
+		data, err := os.ReadFile(p)
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, member{"reweight/ptx/" + name + ".ptx.xz", data, 0o644})
+		members = append(members, member{"reweight/ptx/" + filepath.Base(p), data, 0o644})
 	}
 	return members, nil
 }
 
-// compress returns the text as xz writes it, in half the bytes of gzip.
-func compress(text string) ([]byte, error) {
-	cmd := exec.Command("xz", "-9e", "--stdout")
-	cmd.Stdin = strings.NewReader(text)
-	data, err := cmd.Output()
+// inPlace puts what is built beside the package's Python files, and returns the file of a
+// wheel that names their folder to Python.
+func inPlace(module, shared string) ([]member, error) {
+	files, err := built(module, shared)
 	if err != nil {
-		return nil, fmt.Errorf("the program xz is needed: %w", err)
+		return nil, err
 	}
-	return data, nil
+	python := filepath.Join(module, "python")
+	for _, m := range files {
+		file := filepath.Join(python, filepath.FromSlash(m.name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
+			return nil, err
+		}
+		err := atomicfile.Write(file, func(w io.Writer) error { // a process may have the old one open
+			_, err := w.Write(m.data)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return []member{{"reweight_rl.pth", []byte(python + "\n"), 0o644}}, nil
 }
 
 func wheelFile(arch string) []byte {

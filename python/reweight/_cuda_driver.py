@@ -7,7 +7,7 @@ then the one again that was current before. Nothing here allocates memory of the
 
 from __future__ import annotations
 
-import lzma
+import gzip
 import os
 import threading
 from ctypes import (
@@ -289,7 +289,7 @@ class Device:
 
     def _load(self, module: str) -> c_void_p:
         """Has the driver compile a module. It keeps the result on disk for the next time."""
-        text = lzma.decompress((_PTX / f"{module}.ptx.xz").read_bytes())
+        text = gzip.decompress((_PTX / f"{module}.ptx.gz").read_bytes())
         log = create_string_buffer(8 << 10)
         options = (c_int * 2)(_JIT_ERROR_LOG, _JIT_ERROR_LOG_SIZE)
         values = (c_void_p * 2)(addressof(log), len(log) - 1)

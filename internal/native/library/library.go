@@ -1,6 +1,7 @@
 // Package library makes the C library: it takes the assembly of package reweight from an
 // object file of Go's linker, and compiles and links it with the C sources in native/src. It
-// needs a C compiler for Linux, gcc or clang, and what comes with one: ld, ar, objcopy.
+// needs a C compiler for Linux: gcc or clang with what comes with one, ld, ar and objcopy, or
+// for the shared library alone zig.
 package library
 
 import (
@@ -25,10 +26,11 @@ const Version = "0.1.0"
 type Options struct {
 	Arch     string // amd64 or arm64; "" is that of this process
 	Sanitize string // sanitizers, such as "address,undefined"; "" is none
+	Shared   bool   // make libreweight.so alone, which takes no objcopy
 }
 
 // Build makes libreweight.so in the folder dir, and libreweight.a and reweight.h unless
-// sanitizers are asked for. The same sources, compiler and options give the same bytes.
+// sanitizers or the shared library alone are asked for. The same sources, compiler and options give the same bytes.
 func Build(dir string, o Options) error {
 	o.Arch = cmp.Or(o.Arch, runtime.GOARCH)
 	dir, err := filepath.Abs(dir)
@@ -55,7 +57,7 @@ func Build(dir string, o Options) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	if err := linkShared(cc, tmp, objects, filepath.Join(dir, "libreweight.so"), o); err != nil || o.Sanitize != "" {
+	if err := linkShared(cc, tmp, objects, filepath.Join(dir, "libreweight.so"), o); err != nil || o.Shared || o.Sanitize != "" {
 		return err
 	}
 	if err := archive(cc, tmp, objects, filepath.Join(dir, "libreweight.a")); err != nil {
@@ -81,7 +83,7 @@ func Cached(o Options) (string, error) {
 		return "", err
 	}
 	key := sha256.New()
-	fmt.Fprintf(key, "%q %q\n%s\n%s", cc.command[1:], o, cc.macros, text)
+	fmt.Fprintf(key, "%q %+v\n%s\n%s", cc.command[1:], o, cc.macros, text)
 	module, err := SourceDir()
 	if err != nil {
 		return "", err
