@@ -5,11 +5,19 @@ from __future__ import annotations
 import operator
 import os
 import sys
+from pathlib import Path
 from typing import Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from ._generated import ARGUMENTS, NAMES, PROBLEMS, Error
+
+# Here, because every module takes its errors from here: the other package's __init__.py may be the one that is left.
+if Path(__file__).with_name("logic").exists():
+    raise ImportError(
+        f"reweight: {Path(__file__).parent} has files of another package, which PyPI calls reweight: this one is "
+        "reweight-rl. `pip uninstall reweight reweight-rl`, then install this one again."
+    )
 
 
 class InputError(ValueError):
