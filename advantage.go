@@ -3,8 +3,6 @@ package reweight
 import (
 	"cmp"
 	"math"
-
-	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // GRPOOptions are the options of [Workspace.GRPO]. The zero value is Dr. GRPO.
@@ -168,9 +166,9 @@ const whitenEps = 1e-8
 
 // Whiten sets dst[t] = (x[t] - mean) / sqrt(var + 1e-8) for response tokens and
 // 0 for masked ones, with the mean and the variance (n-1) over response tokens
-// (verl, masked_whiten). dst, x and role have the same length; dst may be x.
-// Fewer than two response tokens, or one that is not finite, is an error, and
-// dst is not written.
+// (verl, masked_whiten). A single response token gets 0. dst, x and role have
+// the same length; dst may be x. A response token that is not finite is an
+// error, and dst is not written.
 func (ws *Workspace) Whiten(dst, x []float32, role []Role) error {
 	isa, err := ws.ISA.resolve()
 	err = cmp.Or(err, checkLens(len(role), "token", array{"dst", dst}, array{"x", x}), checkRoles("role", role))
@@ -178,9 +176,6 @@ func (ws *Workspace) Whiten(dst, x []float32, role []Role) error {
 		return err
 	}
 	n, mean, squares := ws.spread(isa, x, role, Responses)
-	if n < 2 {
-		return badInput("role", problem.ToWhiten, n)
-	}
 	if squares != squares {
 		return notFiniteResponse("x", x, role)
 	}

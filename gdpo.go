@@ -27,13 +27,13 @@ var DefaultGDPO = GDPOOptions{Eps: 1e-6, DivideByStd: true}
 // with r_qk the part k of the reward of trajectory q, and n-1 in the variance of a part in
 // a group; a group of one has mean 0 and std 1. Every trajectory of a group counts, also one
 // without response tokens. The last mean and the variance (n-1) are over the response
-// tokens of the batch, so that long trajectories count more. Masked tokens get 0.
+// tokens of the batch, so that long trajectories count more. Masked tokens get 0, and so
+// does a response token that is the only one of the batch.
 //
 // advantages has one element per token, GroupIDs one per trajectory, and RewardParts as
 // many for each trajectory, one trajectory after another; advantages may be any array
-// of b that is one float32 per token: none is read. A wrong shape or option, a part that
-// is not finite, or fewer than two response tokens, is an error, and advantages is not
-// written.
+// of b that is one float32 per token: none is read. A wrong shape or option, or a part
+// that is not finite, is an error, and advantages is not written.
 func (ws *Workspace) GDPO(advantages []float32, b *Batch, opt GDPOOptions) error {
 	defer ws.release(ws.taken)
 	if err := cmp.Or(b.checkOutput("advantages", advantages), checkNotNegative("Eps", opt.Eps)); err != nil {
@@ -72,5 +72,6 @@ func (ws *Workspace) GDPO(advantages []float32, b *Batch, opt GDPOOptions) error
 		}
 		ws.release(taken)
 	}
-	return ws.whitenOutcomes(advantages, b, relative)
+	ws.whitenOutcomes(advantages, b, relative)
+	return nil
 }

@@ -3,8 +3,6 @@ package reweight
 import (
 	"cmp"
 	"math"
-
-	"github.com/seed621a2839/reweight/internal/problem"
 )
 
 // RLOO sets advantages to each trajectory's reward less the mean reward of the others
@@ -49,15 +47,14 @@ var DefaultReinforcePlusPlus = ReinforcePlusPlusOptions{Gamma: 1}
 // where next(t) is the trajectory's next response token, after which masked tokens are
 // passed over; mean and variance (n-1) are over the response tokens of the batch. The
 // reward of an outcome belongs at the trajectory's last response token. Masked tokens
-// get 0.
+// get 0, and so does a response token that is the only one of the batch.
 //
 // In Go, returns gets the sums before they are whitened, unless it is nil. It may be
 // TokenRewards in the place of advantages.
 //
 // advantages, TokenRewards and Role have one element per token, and SeqOffsets must be
-// set. advantages may be TokenRewards. A wrong shape or
-// option, a reward of a response token that is not finite, or fewer than two response
-// tokens, is an error, and nothing is written.
+// set. advantages may be TokenRewards. A wrong shape or option, or a reward of a response
+// token that is not finite, is an error, and nothing is written.
 func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, opt ReinforcePlusPlusOptions) error {
 	defer ws.release(ws.taken)
 	T := b.Tokens()
@@ -81,9 +78,6 @@ func (ws *Workspace) ReinforcePlusPlus(advantages, returns []float32, b *Batch, 
 		}
 	}
 	n := responses(b.Role)
-	if n < 2 {
-		return badInput("Role", problem.ToWhiten, n)
-	}
 	mean, squares := spread64(sums, b.Role, n)
 	if mean-mean != 0 {
 		return notFiniteResponse("TokenRewards", b.TokenRewards, b.Role)
@@ -112,7 +106,7 @@ func spread64(x []float64, role []Role, n int) (mean, squares float64) {
 			lane[t%lanes] += x[t]
 		}
 	}
-	mean = tree(&lane) / float64(n)
+	mean = tree(&lane) / float64(max(n, 1))
 	clear(lane[:])
 	for t, r := range role {
 		if r != RoleMasked {
@@ -131,12 +125,12 @@ func spread64(x []float64, role []Role, n int) (mean, squares float64) {
 //
 // A group of one has mean 0; every trajectory of a group counts, also one without
 // response tokens. The second mean and the variance (n-1) are over the response tokens
-// of the batch, so that long trajectories count more. Masked tokens get 0.
+// of the batch, so that long trajectories count more. Masked tokens get 0, and so does a
+// response token that is the only one of the batch.
 //
 // advantages has one element per token, Rewards and GroupIDs one per trajectory;
 // advantages may be any array of b that is one float32 per token: none is read. A wrong
-// shape, a reward that is not finite, or fewer than two response tokens, is an error,
-// and advantages is not written.
+// shape, or a reward that is not finite, is an error, and advantages is not written.
 func (ws *Workspace) ReinforcePlusPlusBaseline(advantages []float32, b *Batch) error {
 	defer ws.release(ws.taken)
 	if err := b.checkOutput("advantages", advantages); err != nil {
@@ -148,12 +142,13 @@ func (ws *Workspace) ReinforcePlusPlusBaseline(advantages []float32, b *Batch) e
 	}); err != nil {
 		return err
 	}
-	return ws.whitenOutcomes(advantages, b, relative)
+	ws.whitenOutcomes(advantages, b, relative)
+	return nil
 }
 
 // whitenOutcomes sets advantages to those of the trajectories, whitened over the response
-// tokens of the batch, of which fewer than two are an error.
-func (ws *Workspace) whitenOutcomes(advantages []float32, b *Batch, relative []float64) error {
+// tokens of the batch.
+func (ws *Workspace) whitenOutcomes(advantages []float32, b *Batch, relative []float64) {
 	count := take[int](ws, len(relative))
 	n, total := 0, 0.0
 	for q, a := range relative {
@@ -161,10 +156,7 @@ func (ws *Workspace) whitenOutcomes(advantages []float32, b *Batch, relative []f
 		n += count[q]
 		total += float64(float64(count[q]) * a)
 	}
-	if n < 2 {
-		return badInput("Role", problem.ToWhiten, n)
-	}
-	mean, squares := total/float64(n), 0.0
+	mean, squares := total/float64(max(n, 1)), 0.0
 	for q, a := range relative {
 		d := a - mean
 		squares += float64(float64(count[q]) * float64(d*d))
@@ -173,10 +165,10 @@ func (ws *Workspace) whitenOutcomes(advantages []float32, b *Batch, relative []f
 	for q, a := range relative {
 		b.fill(advantages, q, float32((a-mean)*f), 0)
 	}
-	return nil
 }
 
-// whitening returns what n deviations whose squares have that sum are multiplied by.
+// whitening returns what n deviations whose squares have that sum are multiplied by. Of
+// fewer than two, all are 0.
 func whitening(n int, squares float64) float64 {
-	return 1 / math.Sqrt(squares/float64(n-1)+whitenEps)
+	return 1 / math.Sqrt(squares/float64(max(n-1, 1))+whitenEps)
 }

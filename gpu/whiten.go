@@ -15,9 +15,8 @@ type whitenParams struct {
 }
 
 // Whiten gives the values x of the response tokens, of n tokens, mean 0 and variance 1,
-// as reweight.Workspace.Whiten does. dst may be x. If there are fewer than two response
-// tokens, if one is not finite, or if a role is wrong, all of dst is NaN. It is two
-// launches, the first of one CTA.
+// as reweight.Workspace.Whiten does. dst may be x. If a response token is not finite, or
+// if a role is wrong, all of dst is NaN. It is two launches, the first of one CTA.
 func (ws *Workspace) Whiten(dst, x, role Ptr, n int) error {
 	err := cmp.Or(
 		checkLength("n", n),

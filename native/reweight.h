@@ -88,54 +88,53 @@ typedef enum reweight_problem {
 	REWEIGHT_PROBLEM_AT_RESPONSE = 36, /* is %f at a response token, want a finite number */
 	REWEIGHT_PROBLEM_AT_ACTION = 37, /* is %f at an action token, want a finite number */
 	REWEIGHT_PROBLEM_DIFFERENCE = 38, /* is %f, too far from the reference's log-probability for float32 to hold the difference */
-	REWEIGHT_PROBLEM_TO_WHITEN = 39, /* has %d response tokens, want at least 2 to whiten */
-	REWEIGHT_PROBLEM_FIRST_OFFSET = 40, /* is %d, want 0 */
-	REWEIGHT_PROBLEM_OFFSET = 41, /* is %d, below the %d before it */
-	REWEIGHT_PROBLEM_LAST_OFFSET = 42, /* is %d, want %d, the number of tokens */
-	REWEIGHT_PROBLEM_RANGE_END = 43, /* is %d, want at most %d, the elements of x */
-	REWEIGHT_PROBLEM_REWARD = 44, /* is %f, want a finite reward */
-	REWEIGHT_PROBLEM_SPAN_TOKENS = 45, /* has %d elements, want at most %d: tokens of spans are counted in 32 bits */
-	REWEIGHT_PROBLEM_SPAN_ORDER = 46, /* is %d, want -1 to %d: spans are numbered from 0 in the order in which they appear */
-	REWEIGHT_PROBLEM_SPAN_TRAJECTORY = 47, /* is %d in trajectory %d, but that span began in an earlier trajectory */
-	REWEIGHT_PROBLEM_SPAN_MISSING = 48, /* is -1 at a response token (role %d), want its span */
-	REWEIGHT_PROBLEM_SPAN_COUNT = 49, /* has %d spans, want at most %d, for which the workspace was made */
-	REWEIGHT_PROBLEM_SPAN_EMPTY = 50, /* has no response token in span %d, want at least one in each */
-	REWEIGHT_PROBLEM_SPAN_MEAN = 51, /* is %f in span %d, want a finite number of at most 1e+30 */
-	REWEIGHT_PROBLEM_POSITIVE = 52, /* is %g, want a finite number above 0 */
-	REWEIGHT_PROBLEM_SPANLESS = 53, /* is %s, want %s: there are no spans here */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_VALUE_LOSS = 54, /* is 0, want above 0, as in REWEIGHT_DEFAULT_VALUE_LOSS */
-	REWEIGHT_PROBLEM_ZERO_ACTFOCUS = 55, /* is 0 like beta, want one that is not 0, as in REWEIGHT_DEFAULT_ACTFOCUS */
-	REWEIGHT_PROBLEM_ZERO_AEM = 56, /* is 0 like guard, want one that is not 0, as in REWEIGHT_DEFAULT_AEM */
-	REWEIGHT_PROBLEM_ZERO_GAE = 57, /* is 0 like lambda, want one that is not 0, as in REWEIGHT_DEFAULT_GAE */
-	REWEIGHT_PROBLEM_ZERO_LOSS = 58, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_LOSS */
-	REWEIGHT_PROBLEM_ZERO_GSPO = 59, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_GSPO */
-	REWEIGHT_PROBLEM_ZERO_GRPO_S_LOSS = 60, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_GRPO_S_LOSS */
-	REWEIGHT_PROBLEM_ZERO_CISPO = 61, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_CISPO */
-	REWEIGHT_PROBLEM_ZERO_DPPO_TV = 62, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_DPPO_TV */
-	REWEIGHT_PROBLEM_ZERO_VESPO = 63, /* is 0 like decay_pos, power_neg and decay_neg, want one that is not 0, as in REWEIGHT_DEFAULT_VESPO */
-	REWEIGHT_PROBLEM_ZERO_GIGPO = 64, /* is 0 like omega, want one that is not 0, as in REWEIGHT_DEFAULT_GIGPO */
-	REWEIGHT_PROBLEM_ZERO_GTPO = 65, /* is 0 like bonus, want one that is not 0, as in REWEIGHT_DEFAULT_GTPO */
-	REWEIGHT_PROBLEM_ZERO_GRPO_S = 66, /* is 0 like bonus, want one that is not 0, as in REWEIGHT_DEFAULT_GRPO_S */
-	REWEIGHT_PROBLEM_ZERO_EMPG = 67, /* is 0 like k_future and zeta, want one that is not 0, as in REWEIGHT_DEFAULT_EMPG */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_REINFORCE_PLUS_PLUS = 68, /* is 0, want above 0, as in REWEIGHT_DEFAULT_REINFORCE_PLUS_PLUS */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_GTPO = 69, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GTPO */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_GRPO_S = 70, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GRPO_S */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_ROLLOUT_CORRECTION = 71, /* is 0, want above 0, as in REWEIGHT_DEFAULT_ROLLOUT_CORRECTION */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_REJECT = 72, /* is 0, want above 0, as in REWEIGHT_DEFAULT_REJECT */
-	REWEIGHT_PROBLEM_AT_LEAST_LOW = 73, /* is %g, want at least the %g of low */
-	REWEIGHT_PROBLEM_AT_LEAST_ENTROPY_LOW = 74, /* is %g, want at least the %g of entropy_low */
-	REWEIGHT_PROBLEM_AT_LEAST_BUFFER = 75, /* is %d, want at least the %d of buffer */
-	REWEIGHT_PROBLEM_SHARE = 76, /* is %g, want above 0 and at most 1 */
-	REWEIGHT_PROBLEM_GROUP_OR_BATCH = 77, /* is %s, want group or batch */
-	REWEIGHT_PROBLEM_LONELY = 78, /* is %d, which no other trajectory has, want at least 2 in each group */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_FIPO = 79, /* is 0, want above 0, as in REWEIGHT_DEFAULT_FIPO */
-	REWEIGHT_PROBLEM_ABOVE_ZERO_RLSD = 80, /* is 0, want above 0, as in REWEIGHT_DEFAULT_RLSD */
-	REWEIGHT_PROBLEM_AT_LEAST_COV_LOW = 81, /* is %g, want at least the %g of cov_low */
-	REWEIGHT_PROBLEM_ZERO_DPPO_KL = 82, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_DPPO_KL */
-	REWEIGHT_PROBLEM_ZERO_GMPO = 83, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_GMPO */
-	REWEIGHT_PROBLEM_ZERO_CLIP_COV = 84, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_CLIP_COV */
-	REWEIGHT_PROBLEM_ABOVE = 85, /* is %g, want a number above 0, or +Inf */
-	REWEIGHT_PROBLEM_NO_WEIGHTS = 86, /* is given, want none: this policy has no weights of tokens */
+	REWEIGHT_PROBLEM_FIRST_OFFSET = 39, /* is %d, want 0 */
+	REWEIGHT_PROBLEM_OFFSET = 40, /* is %d, below the %d before it */
+	REWEIGHT_PROBLEM_LAST_OFFSET = 41, /* is %d, want %d, the number of tokens */
+	REWEIGHT_PROBLEM_RANGE_END = 42, /* is %d, want at most %d, the elements of x */
+	REWEIGHT_PROBLEM_REWARD = 43, /* is %f, want a finite reward */
+	REWEIGHT_PROBLEM_SPAN_TOKENS = 44, /* has %d elements, want at most %d: tokens of spans are counted in 32 bits */
+	REWEIGHT_PROBLEM_SPAN_ORDER = 45, /* is %d, want -1 to %d: spans are numbered from 0 in the order in which they appear */
+	REWEIGHT_PROBLEM_SPAN_TRAJECTORY = 46, /* is %d in trajectory %d, but that span began in an earlier trajectory */
+	REWEIGHT_PROBLEM_SPAN_MISSING = 47, /* is -1 at a response token (role %d), want its span */
+	REWEIGHT_PROBLEM_SPAN_COUNT = 48, /* has %d spans, want at most %d, for which the workspace was made */
+	REWEIGHT_PROBLEM_SPAN_EMPTY = 49, /* has no response token in span %d, want at least one in each */
+	REWEIGHT_PROBLEM_SPAN_MEAN = 50, /* is %f in span %d, want a finite number of at most 1e+30 */
+	REWEIGHT_PROBLEM_POSITIVE = 51, /* is %g, want a finite number above 0 */
+	REWEIGHT_PROBLEM_SPANLESS = 52, /* is %s, want %s: there are no spans here */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_VALUE_LOSS = 53, /* is 0, want above 0, as in REWEIGHT_DEFAULT_VALUE_LOSS */
+	REWEIGHT_PROBLEM_ZERO_ACTFOCUS = 54, /* is 0 like beta, want one that is not 0, as in REWEIGHT_DEFAULT_ACTFOCUS */
+	REWEIGHT_PROBLEM_ZERO_AEM = 55, /* is 0 like guard, want one that is not 0, as in REWEIGHT_DEFAULT_AEM */
+	REWEIGHT_PROBLEM_ZERO_GAE = 56, /* is 0 like lambda, want one that is not 0, as in REWEIGHT_DEFAULT_GAE */
+	REWEIGHT_PROBLEM_ZERO_LOSS = 57, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_LOSS */
+	REWEIGHT_PROBLEM_ZERO_GSPO = 58, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_GSPO */
+	REWEIGHT_PROBLEM_ZERO_GRPO_S_LOSS = 59, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_GRPO_S_LOSS */
+	REWEIGHT_PROBLEM_ZERO_CISPO = 60, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_CISPO */
+	REWEIGHT_PROBLEM_ZERO_DPPO_TV = 61, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_DPPO_TV */
+	REWEIGHT_PROBLEM_ZERO_VESPO = 62, /* is 0 like decay_pos, power_neg and decay_neg, want one that is not 0, as in REWEIGHT_DEFAULT_VESPO */
+	REWEIGHT_PROBLEM_ZERO_GIGPO = 63, /* is 0 like omega, want one that is not 0, as in REWEIGHT_DEFAULT_GIGPO */
+	REWEIGHT_PROBLEM_ZERO_GTPO = 64, /* is 0 like bonus, want one that is not 0, as in REWEIGHT_DEFAULT_GTPO */
+	REWEIGHT_PROBLEM_ZERO_GRPO_S = 65, /* is 0 like bonus, want one that is not 0, as in REWEIGHT_DEFAULT_GRPO_S */
+	REWEIGHT_PROBLEM_ZERO_EMPG = 66, /* is 0 like k_future and zeta, want one that is not 0, as in REWEIGHT_DEFAULT_EMPG */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_REINFORCE_PLUS_PLUS = 67, /* is 0, want above 0, as in REWEIGHT_DEFAULT_REINFORCE_PLUS_PLUS */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_GTPO = 68, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GTPO */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_GRPO_S = 69, /* is 0, want above 0, as in REWEIGHT_DEFAULT_GRPO_S */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_ROLLOUT_CORRECTION = 70, /* is 0, want above 0, as in REWEIGHT_DEFAULT_ROLLOUT_CORRECTION */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_REJECT = 71, /* is 0, want above 0, as in REWEIGHT_DEFAULT_REJECT */
+	REWEIGHT_PROBLEM_AT_LEAST_LOW = 72, /* is %g, want at least the %g of low */
+	REWEIGHT_PROBLEM_AT_LEAST_ENTROPY_LOW = 73, /* is %g, want at least the %g of entropy_low */
+	REWEIGHT_PROBLEM_AT_LEAST_BUFFER = 74, /* is %d, want at least the %d of buffer */
+	REWEIGHT_PROBLEM_SHARE = 75, /* is %g, want above 0 and at most 1 */
+	REWEIGHT_PROBLEM_GROUP_OR_BATCH = 76, /* is %s, want group or batch */
+	REWEIGHT_PROBLEM_LONELY = 77, /* is %d, which no other trajectory has, want at least 2 in each group */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_FIPO = 78, /* is 0, want above 0, as in REWEIGHT_DEFAULT_FIPO */
+	REWEIGHT_PROBLEM_ABOVE_ZERO_RLSD = 79, /* is 0, want above 0, as in REWEIGHT_DEFAULT_RLSD */
+	REWEIGHT_PROBLEM_AT_LEAST_COV_LOW = 80, /* is %g, want at least the %g of cov_low */
+	REWEIGHT_PROBLEM_ZERO_DPPO_KL = 81, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_DPPO_KL */
+	REWEIGHT_PROBLEM_ZERO_GMPO = 82, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_GMPO */
+	REWEIGHT_PROBLEM_ZERO_CLIP_COV = 83, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_CLIP_COV */
+	REWEIGHT_PROBLEM_ABOVE = 84, /* is %g, want a number above 0, or +Inf */
+	REWEIGHT_PROBLEM_NO_WEIGHTS = 85, /* is given, want none: this policy has no weights of tokens */
 } reweight_problem;
 
 typedef enum reweight_argument {
@@ -776,12 +775,12 @@ typedef struct reweight_reinforce_plus_plus_options {
  *
  * where next(t) is the trajectory's next response token, after which masked tokens are
  * passed over; mean and variance (n-1) are over the response tokens of the batch. The reward
- * of an outcome belongs at the trajectory's last response token. Masked tokens get 0.
+ * of an outcome belongs at the trajectory's last response token. Masked tokens get 0, and so
+ * does a response token that is the only one of the batch.
  *
  * advantages, token_rewards and role have one element per token, and seq_offsets must be
- * set. advantages may be token_rewards. A wrong shape or option, a reward of a response
- * token that is not finite, or fewer than two response tokens, is an error, and nothing is
- * written. */
+ * set. advantages may be token_rewards. A wrong shape or option, or a reward of a response
+ * token that is not finite, is an error, and nothing is written. */
 REWEIGHT_API int reweight_reinforce_plus_plus(const reweight_workspace *ws, float *advantages,
                                               const reweight_batch *batch,
                                               const reweight_reinforce_plus_plus_options *options,
@@ -797,12 +796,12 @@ REWEIGHT_API int reweight_reinforce_plus_plus(const reweight_workspace *ws, floa
  *
  * A group of one has mean 0; every trajectory of a group counts, also one without response
  * tokens. The second mean and the variance (n-1) are over the response tokens of the batch,
- * so that long trajectories count more. Masked tokens get 0.
+ * so that long trajectories count more. Masked tokens get 0, and so does a response token
+ * that is the only one of the batch.
  *
  * advantages has one element per token, rewards and group_ids one per trajectory; advantages
  * may be any array of the batch that is one float32 per token: none is read. A wrong shape,
- * a reward that is not finite, or fewer than two response tokens, is an error, and
- * advantages is not written. */
+ * or a reward that is not finite, is an error, and advantages is not written. */
 REWEIGHT_API int reweight_reinforce_plus_plus_baseline(const reweight_workspace *ws, float *advantages,
                                                        const reweight_batch *batch, reweight_error *error);
 
@@ -1006,12 +1005,13 @@ typedef struct reweight_gdpo_options {
  * with r_qk the part k of the reward of trajectory q, and n-1 in the variance of a part in a
  * group; a group of one has mean 0 and std 1. Every trajectory of a group counts, also one
  * without response tokens. The last mean and the variance (n-1) are over the response tokens
- * of the batch, so that long trajectories count more. Masked tokens get 0.
+ * of the batch, so that long trajectories count more. Masked tokens get 0, and so does a
+ * response token that is the only one of the batch.
  *
  * advantages has one element per token, group_ids one per trajectory, and reward_parts as
  * many for each trajectory, one trajectory after another; advantages may be any array of b
- * that is one float32 per token: none is read. A wrong shape or option, a part that is not
- * finite, or fewer than two response tokens, is an error, and advantages is not written. */
+ * that is one float32 per token: none is read. A wrong shape or option, or a part that is
+ * not finite, is an error, and advantages is not written. */
 REWEIGHT_API int reweight_gdpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                                const reweight_gdpo_options *options, reweight_error *error);
 

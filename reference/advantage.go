@@ -90,14 +90,17 @@ func GAE(b *Batch, gamma, lambda float64) (advantages, returns []float64) {
 }
 
 // Whiten returns (x - mean) / sqrt(var + 1e-8), [T], with the mean and the variance
-// (with n-1) of the response tokens, of which there are at least two. As in verl
-// (masked_whiten) every element is mapped, the masked ones too.
+// (with n-1) of the response tokens. As in verl (masked_whiten) every element is mapped,
+// the masked ones too. verl fails where there are fewer than two: here all elements are 0.
 func Whiten(b *Batch, x []float64) []float64 {
 	b.perToken(x)
+	white := make([]float64, len(x))
 	response := pick(x, b.responses())
+	if len(response) < 2 {
+		return white
+	}
 	m := mean(response)
 	scale := 1 / math.Sqrt(variance(response)+1e-8)
-	white := make([]float64, len(x))
 	for t := range x {
 		white[t] = (x[t] - m) * scale
 	}

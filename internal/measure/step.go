@@ -91,7 +91,8 @@ func verdict(ratio, null bench.Estimate) (claim, reason string) {
 	}
 }
 
-// FewestTokens is the least number of tokens of a step: whitening takes two.
+// FewestTokens is the least number of tokens of a step: the whitened advantage of one alone
+// is 0, and rows without a gradient cost less.
 const FewestTokens = 2
 
 // FewestOfSchemes is the least number of tokens of a step of schemes, those of a whole

@@ -85,7 +85,6 @@ var (
 	AtResponse = coded("AT_RESPONSE", "is %v at a response token, want a finite number", "f")
 	AtAction   = coded("AT_ACTION", "is %v at an action token, want a finite number", "f")
 	Difference = coded("DIFFERENCE", "is %v, too far from the reference's log-probability for float32 to hold the difference", "f")
-	ToWhiten   = coded("TO_WHITEN", "has %v response tokens, want at least 2 to whiten", "i")
 	// Trajectories and ranges.
 	FirstOffset = coded("FIRST_OFFSET", "is %v, want 0", "i")
 	Offset      = coded("OFFSET", "is %v, below the %v before it", "ii")

@@ -110,7 +110,9 @@ int reweight_gae(const reweight_workspace *ws, float *advantages, float *returns
 /* Added to the variance (verl, masked_whiten). */
 #define WHITEN_EPS 1e-8
 
-double rw_whitening(int64_t n, double squares) { return 1 / sqrt64(squares / (double)(n - 1) + WHITEN_EPS); }
+double rw_whitening(int64_t n, double squares) {
+	return 1 / sqrt64(squares / (double)max_i64(n - 1, 1) + WHITEN_EPS);
+}
 
 int reweight_whiten(const reweight_workspace *ws, float *dst, const float *x, const uint8_t *role, int64_t tokens,
                     reweight_error *error) {
@@ -122,7 +124,6 @@ int reweight_whiten(const reweight_workspace *ws, float *dst, const float *x, co
 		return REWEIGHT_BAD_INPUT;
 	double mean, squares;
 	int64_t n = rw_spread(isa, x, role, tokens, RESPONSES, &mean, &squares);
-	if (n < 2) return BAD(error, TO_WHITEN, REWEIGHT_ARG_ROLE, -1, n);
 	if (squares != squares) return rw_not_finite_response(REWEIGHT_ARG_X, x, role, tokens, error);
 	double f = rw_whitening(n, squares);
 	for (int64_t t = 0; t < tokens; t++)

@@ -343,15 +343,14 @@ double rw_relative(const group_reward *g, float reward, int divide, double eps);
 /* Sets dst to x at the response tokens of trajectory s, to masked at its others. */
 void rw_fill(const reweight_batch *batch, float *dst, int64_t s, float x, float masked);
 
-/* Returns what n deviations whose squares have that sum are multiplied by. */
+/* Returns what n deviations whose squares have that sum are multiplied by. Of fewer than two, all are 0. */
 double rw_whitening(int64_t n, double squares);
 
 /* ---- reinforce.c ---- */
 
 /* Sets advantages to those of the trajectories, whitened over the response tokens of the
- * batch, of which fewer than two are an error. Takes 8 bytes of scratch for each trajectory. */
-int rw_whiten_outcomes(arena *a, const reweight_batch *batch, float *advantages, const double *relative,
-                       reweight_error *error);
+ * batch. Takes 8 bytes of scratch for each trajectory. */
+void rw_whiten_outcomes(arena *a, const reweight_batch *batch, float *advantages, const double *relative);
 
 /* ---- groups.c ---- */
 

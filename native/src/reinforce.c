@@ -32,7 +32,7 @@ static void spread(const double *x, const reweight_batch *batch, int64_t n, doub
 	for (int j = 0; j < LANES; j++) lane[j] = 0;
 	for (int64_t t = 0; t < batch->tokens; t++)
 		if (batch->role[t] != REWEIGHT_ROLE_MASKED) lane[t % LANES] += x[t];
-	*mean = tree(lane) / (double)n;
+	*mean = tree(lane) / (double)max_i64(n, 1);
 	for (int j = 0; j < LANES; j++) lane[j] = 0;
 	for (int64_t t = 0; t < batch->tokens; t++) {
 		if (batch->role[t] == REWEIGHT_ROLE_MASKED) continue;
@@ -63,7 +63,6 @@ int reweight_reinforce_plus_plus(const reweight_workspace *ws, float *advantages
 		}
 	}
 	int64_t n = rw_responses(batch->role, T);
-	if (n < 2) return BAD(error, TO_WHITEN, REWEIGHT_ARG_ROLE, -1, n);
 	double mean, squares;
 	spread(sums, batch, n, &mean, &squares);
 	if (!is_finite(mean))
@@ -86,11 +85,11 @@ int reweight_reinforce_plus_plus_baseline(const reweight_workspace *ws, float *a
 	group_rewards g = rw_group_rewards(&a, batch, NULL);
 	double *relative = rw_take(&a, S, sizeof *relative);
 	for (int64_t s = 0; s < S; s++) relative[s] = rw_relative(rw_rewards_of(&g, batch, s), batch->rewards[s], 0, 0);
-	return rw_whiten_outcomes(&a, batch, advantages, relative, error);
+	rw_whiten_outcomes(&a, batch, advantages, relative);
+	return REWEIGHT_OK;
 }
 
-int rw_whiten_outcomes(arena *a, const reweight_batch *batch, float *advantages, const double *relative,
-                       reweight_error *error) {
+void rw_whiten_outcomes(arena *a, const reweight_batch *batch, float *advantages, const double *relative) {
 	int64_t S = batch->trajectories, n = 0;
 	int64_t *count = rw_take(a, S, sizeof *count);
 	double total = 0, squares = 0;
@@ -100,13 +99,11 @@ int rw_whiten_outcomes(arena *a, const reweight_batch *batch, float *advantages,
 		n += count[s];
 		total += (double)count[s] * relative[s];
 	}
-	if (n < 2) return BAD(error, TO_WHITEN, REWEIGHT_ARG_ROLE, -1, n);
-	double mean = total / (double)n;
+	double mean = total / (double)max_i64(n, 1);
 	for (int64_t s = 0; s < S; s++) {
 		double d = relative[s] - mean;
 		squares += (double)count[s] * (d * d);
 	}
 	double f = rw_whitening(n, squares);
 	for (int64_t s = 0; s < S; s++) rw_fill(batch, advantages, s, (float)((relative[s] - mean) * f), 0);
-	return REWEIGHT_OK;
 }

@@ -106,12 +106,11 @@ def reinforce_plus_plus(
     where next(t) is the trajectory's next response token, after which masked tokens are
     passed over; mean and variance (n-1) are over the response tokens of the batch. The
     reward of an outcome belongs at the trajectory's last response token. Masked tokens get
-    0.
+    0, and so does a response token that is the only one of the batch.
 
     advantages, token_rewards and role have one element per token, and seq_offsets must be
-    set. advantages may be token_rewards. A wrong shape or option, a reward of a response
-    token that is not finite, or fewer than two response tokens, is an error, and nothing is
-    written.
+    set. advantages may be token_rewards. A wrong shape or option, or a reward of a response
+    token that is not finite, is an error, and nothing is written.
 
     gamma: discount, above 0 and at most 1
     out: the array for advantages, float32.
@@ -137,12 +136,12 @@ def reinforce_plus_plus_baseline(
 
     A group of one has mean 0; every trajectory of a group counts, also one without response
     tokens. The second mean and the variance (n-1) are over the response tokens of the
-    batch, so that long trajectories count more. Masked tokens get 0.
+    batch, so that long trajectories count more. Masked tokens get 0, and so does a response
+    token that is the only one of the batch.
 
     advantages has one element per token, rewards and group_ids one per trajectory;
     advantages may be any array of the batch that is one float32 per token: none is read. A
-    wrong shape, a reward that is not finite, or fewer than two response tokens, is an
-    error, and advantages is not written.
+    wrong shape, or a reward that is not finite, is an error, and advantages is not written.
 
     out: the array for advantages, float32.
 
@@ -433,12 +432,13 @@ def gdpo(
     with r_qk the part k of the reward of trajectory q, and n-1 in the variance of a part in
     a group; a group of one has mean 0 and std 1. Every trajectory of a group counts, also
     one without response tokens. The last mean and the variance (n-1) are over the response
-    tokens of the batch, so that long trajectories count more. Masked tokens get 0.
+    tokens of the batch, so that long trajectories count more. Masked tokens get 0, and so
+    does a response token that is the only one of the batch.
 
     advantages has one element per token, group_ids one per trajectory, and reward_parts as
     many for each trajectory, one trajectory after another; advantages may be any array of b
-    that is one float32 per token: none is read. A wrong shape or option, a part that is not
-    finite, or fewer than two response tokens, is an error, and advantages is not written.
+    that is one float32 per token: none is read. A wrong shape or option, or a part that is
+    not finite, is an error, and advantages is not written.
 
     eps: added to the standard deviation, at least 0
     divide_by_std: False: the differences themselves, to which eps does not matter

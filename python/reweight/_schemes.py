@@ -204,14 +204,15 @@ def gae(
 
 def whiten(x: ArrayLike, role: ArrayLike, *, out: Optional[ArrayLike] = None) -> Any:
     """Returns (x[t] - mean) / sqrt(var + 1e-8) for response tokens and 0 for masked ones,
-    with the mean and the variance (n-1) over response tokens (verl, masked_whiten).
+    with the mean and the variance (n-1) over response tokens (verl, masked_whiten). A single
+    response token gets 0.
 
     x: float32, per token.
     role: uint8, of the same shape.
     out: the array for the result, float32. It may be x.
 
-    Raises InputError, a ValueError, for shapes that do not match, for fewer than two
-    response tokens, and for one that is not finite; nothing is written then.
+    Raises InputError, a ValueError, for shapes that do not match, and for a response token that
+    is not finite; nothing is written then.
     """
     b = bind(Batch(role=role))
     values = view("x", x, (F32,))

@@ -389,11 +389,17 @@ class Errors(TestCase):
             self.assertInputError(argument, text, call)
 
     def test_too_few_tokens_to_whiten(self):
-        self.assertInputError(
-            "role",
-            "role has 1 response tokens, want at least 2 to whiten",
-            lambda: reweight.whiten(np.zeros(3, np.float32), np.array([0, 1, 0], np.uint8)),
-        )
+        """A single response token has nothing to be compared with: it gets 0, as masked ones do."""
+        x, zero = np.array([np.nan, 0.1, np.nan], np.float32), np.zeros(3, np.float32)
+        for role in (np.zeros(3, np.uint8), np.array([0, 1, 0], np.uint8)):
+            self.assertBits(reweight.whiten(x, role), zero)
+            batch = reweight.Batch(
+                role, np.array([0, 0, 3]), np.array([4, 4], np.int32), np.array([1, 0.1], np.float32), token_rewards=x,
+                values=x, reward_parts=np.array([[1, 0.1], [0.7, 0.2]], np.float32),
+            )  # fmt: skip
+            for name in ("reinforce++", "reinforce++_baseline", "gdpo", "gae"):
+                with self.subTest(name):
+                    self.assertBits(reweight.scheme(name).credit(batch).advantages, zero)
 
     def test_batches_that_grow(self):
         """A thread's scratch memory follows."""

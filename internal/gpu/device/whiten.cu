@@ -23,19 +23,15 @@ struct WhitenSpread {
 KERNEL(CHAIN_THREADS) void whiten_spread(WhitenSpread p) {
 	Values x = {p.x, 0, PLAIN};
 	Spread s = spread(Masked{x, p.role, RESPONSES, 0}, p.n);
-	double variance = s.squares / (double)(s.count - 1);
+	double variance = s.squares / (double)(s.count > 1 ? s.count - 1 : 1);  // of fewer than two, all are 0
 	Scale scale = {s.mean, 1 / squareRoot(variance + WHITEN_EPS)};
-	bool wrong = s.squares != s.squares;
-	if (!(wrong && reportRole(p.role, p.n, ARG_BARE_ROLE, p.status))) {
-		if (s.count < 2) {
-			wrong = true;
-			if (threadIndex() == 0) report(p.status, PROBLEM_TO_WHITEN, ARG_BARE_ROLE, -1, s.count);
-		} else if (wrong) {
+	if (s.squares != s.squares) {
+		if (!reportRole(p.role, p.n, ARG_BARE_ROLE, p.status)) {
 			i64 t = first(NotFinite{x, p.role, RESPONSES}, p.n);
 			if (threadIndex() == 0) report(p.status, PROBLEM_AT_RESPONSE, ARG_X, t, bitsOf(p.x[t]));
 		}
+		scale.factor = NAN64;
 	}
-	if (wrong) scale.factor = NAN64;
 	if (threadIndex() == 0) *p.scale = scale;
 }
 
