@@ -342,6 +342,14 @@ class MultiplierTest(Case):
             with self.assertWarns(UserWarning):
                 got = multiplier(mask, credit=credit, aggregation=aggregation, token_ids=zeros, old_logprobs=zeros)
             self.assertBits(np.concatenate(got), np.zeros(5))
+        # Of groups whose rewards are equal, however many tokens they have.
+        mask = np.ones((4, 5000))
+        for rewards in ([1, 1, 0, 1], [1, 1, 2, 2]):
+            for aggregation in AGGREGATIONS:
+                with self.subTest(rewards, aggregation=aggregation):
+                    got = multiplier(mask, credit=Credit("group_filter"), aggregation=aggregation, rewards=rewards, group_ids=[0, 0, 1, 1])
+                    scale = 2 if aggregation == "token_mean" and rewards[2] == 0 else 1
+                    self.assertBits(got, mask * np.array([[0], [0], [1], [1]]) * (rewards[2] == 0) * scale)
         none = np.zeros((2, 3))
         for aggregation in AGGREGATIONS:
             credit = Credit(tags=None, entropy="surprisal")

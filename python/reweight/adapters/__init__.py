@@ -399,11 +399,11 @@ def _computed(
     if log is not None:
         log.update(scalars(step, batch, weights))
     made *= weights
-    total, smallest = weights.sum(dtype=np.float64), np.finfo(np.float32).tiny  # 0 where all weights are
     if aggregation == "token_mean":
-        made *= np.float32(kept.sum() / max(total, smallest))
+        made *= np.float32(kept.sum() / (weights.sum(dtype=np.float64) or np.inf))  # 0 where all weights are
     elif aggregation == "seq_mean_token_mean":
-        scale = per_trajectory(kept, offsets, np.float64) / np.maximum(per_trajectory(weights, offsets, np.float64), smallest)
+        total = per_trajectory(weights, offsets, np.float64)
+        scale = per_trajectory(kept, offsets, np.float64) / np.where(total == 0, np.inf, total)
         made *= np.repeat(scale.astype(np.float32), rows["lengths"])
     return made, step
 
