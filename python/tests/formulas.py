@@ -73,7 +73,26 @@ def advantages(name, rewards, mask, entropy, groups):
     for g in set(groups):
         rows = np.flatnonzero(groups == g)
         r, n = rewards[rows], len(rows)
-        if name == "rloo":
+        if name.startswith("group_"):
+            std = r.std(ddof=1) + 1e-6 if name == "group_norm" and n > 1 else 1
+            A[rows] = ((r - (r.mean() if n > 1 else 0)) / std)[:, None]
+        elif name == "gpg_advantages":
+            paid = len(rewards) / max(1, np.count_nonzero(rewards))
+            A[rows] = ((r - (r.mean() if n > 1 else 0)) * paid)[:, None]
+        elif name == "pass_at_k":
+            *_, second, first = np.sort(r)
+            A[rows[r.argmax()]] = (first - second) / (r.std(ddof=1) + 1e-6)
+        elif name == "grpo_s":
+            answered = rows[count[rows] > 0]
+            h = (entropy * mask)[answered].sum(1) / count[answered]
+            success, u = rewards[answered] > 0.5, np.zeros(len(answered))
+            u[success] = rewards[answered][success] + 0.1 * success.sum() * h[success] / max(h[success].sum(), 1e-8)
+            v = 1 / (h[~success] + 1e-8)
+            u[~success] = -1 - 0.1 * len(v) * v / max(v.sum(), 1e-8)
+            A[answered] = ((u - u.mean()) / np.sqrt(u.var() + 1e-8))[:, None] if len(u) else 0
+        elif name == "reinforce++":
+            A[rows] = r[:, None]
+        elif name == "rloo":
             A[rows] = ((r - r.mean()) * n / (n - 1) if n > 1 else 0 * r)[:, None]
         elif name == "opo":
             A[rows] = (r - (count[rows] * r).sum() / max(count[rows].sum(), 1))[:, None]
@@ -93,7 +112,7 @@ def advantages(name, rewards, mask, entropy, groups):
                 u = np.concatenate([*shaped, np.zeros(0)])
                 for b, row, x in zip(side, tokens, shaped):
                     A[b, row] = (x - u.mean()) / np.sqrt(u.var() + 1e-8)
-    if name.startswith("reinforce++"):
+    if name.startswith("reinforce++") and mask.sum() > 1:
         A = (A - A[mask].mean()) / np.sqrt(A[mask].var(ddof=1) + 1e-8)
     return A * mask
 

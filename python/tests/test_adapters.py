@@ -479,6 +479,83 @@ class MultiplierTest(Case):
         self.assertBits(token_advantages(None, r.mask, **arguments), want)
         self.assertEqual(log["credit/not_finite"], 2)
 
+    def test_unscored(self):
+        """A trajectory that nobody scored is as if it were not in the batch, and gets 0; so does one whose fellows nobody
+        scored. One process, and three."""
+        r = self.rollouts
+        places = [np.flatnonzero(r.group_ids == g) for g in np.unique(r.group_ids)]
+        scores = r.scores.copy()
+        scores[np.concatenate([places[0][[1, 4]], places[1], places[2][1:]])] = np.nan
+        scored = ~np.isnan(scores)
+        compared = scored.copy()
+        compared[places[2][0]] = False
+        lengths, at = np.diff(r.seq_offsets), np.append(0, np.cumsum(np.diff(r.seq_offsets)))
+        names = ["token_ids", "old_logprobs", "entropy"]
+        sum_sq_probs = np.exp(r.old_logprobs)
+        computed = 0
+        for e in reweight.schemes():
+            need = {name for names in e.reads for name in names.split("|")}
+            if e.kind not in ("advantage", "weight") or need.isdisjoint(["rewards", "token_rewards"]) or e.name in ("gigpo", "gae"):
+                continue
+            with self.subTest(e.name):
+                chosen = compared if "group_ids" in need else scored
+                tokens, log = chosen[r.trajectory], {}
+                part = reweight.Batch(
+                    r.role[tokens], np.append(0, np.cumsum(lengths[chosen])), r.group_ids[chosen], scores[chosen],
+                    entropy=r.entropy[tokens], old_logprobs=r.old_logprobs[tokens], sum_sq_probs=sum_sq_probs[tokens],
+                )  # fmt: skip
+                want = np.zeros(len(r.mask), np.float32)
+                if e.kind == "weight":
+                    want[tokens] = r.advantages[tokens] * reweight.group_filter(part)
+                else:
+                    want[tokens] = reweight.scheme(e.name).credit(part).advantages
+                self.assertTrue(want.any())
+                if e.name == "group_mean":
+                    mean = np.array([scores[p][compared[p]].mean(dtype=np.float64) if compared[p].any() else 0 for p in places])
+                    exact = np.where(compared, scores - mean[np.searchsorted(np.unique(r.group_ids), r.group_ids)], 0)
+                    np.testing.assert_allclose(want, exact[r.trajectory] * r.mask, atol=1e-6)
+                more = dict(credit=Credit(e.name), aggregation="token_sum")
+                got = token_advantages(
+                    r.advantages, r.mask, **self.arguments(rewards=scores, sum_sq_probs=sum_sq_probs, log=log, **more)
+                )  # fmt: skip
+                self.assertBits(got + 0, want + 0)  # no -0
+                self.assertEqual(log["credit/unscored"], (~scored).sum())
+                self.assertEqual(log["credit/not_finite"], 0)
+                sent = []
+                for rank in None, 0, 1, 2:  # the first time, what each has is kept
+                    for i, (first, end) in enumerate(((0, 3), (3, 20), (20, 32))):
+                        if rank in (None, i):
+                            cut = slice(at[first], at[end])
+                            got = token_advantages(
+                                r.advantages[cut], r.mask[cut], seq_offsets=r.seq_offsets[first : end + 1] - at[first],
+                                sum_sq_probs=sum_sq_probs[cut], rewards=scores[first:end], group_ids=r.group_ids[first:end],
+                                gather=lambda x: (sent.append(x) or [x], 0) if rank is None else (sent, rank),
+                                **{name: getattr(r, name)[cut] for name in names}, **more,
+                            )  # fmt: skip
+                            if rank is not None:
+                                self.assertBits(got + 0, want[cut] + 0)
+                computed += 1
+        self.assertEqual(computed, 13)
+        # An error has the place in the whole batch.
+        with self.assertRaisesRegex(reweight.InputError, r"rewards\[3\] is \+Inf"):
+            self.call(credit=Credit("rloo"), rewards=np.where(np.arange(32) == 3, np.inf, scores))
+        at = np.flatnonzero(r.mask & compared[r.trajectory])[-1]
+        entropy = np.where(np.arange(len(r.mask)) == at, np.float32(np.nan), r.entropy)
+        with self.assertRaisesRegex(reweight.InputError, rf"entropy\[{at}\] is NaN"):
+            self.call(credit=Credit("gtpo", not_finite="error"), rewards=scores, entropy=entropy)
+        nobody = token_advantages(None, r.mask, **self.arguments(credit=Credit("rloo"), rewards=scores * np.nan))
+        self.assertFalse(nobody.any())
+
+    def test_alone(self):
+        """pass@k compares the two best of a group: one that is alone gets 0, unless all are, which is a mistake."""
+        mask, rewards = [np.ones(2)] * 3, [1, 3, 7]
+        call = lambda groups, n: token_advantages(None, mask[:n], credit=Credit("pass_at_k"), rewards=rewards[:n], group_ids=groups)
+        got = call([4, 4, 5], 3)
+        self.assertEqual([row[0] > 0 for row in got], [False, True, False])
+        self.assertFalse(np.concatenate(call([5], 1)).any())
+        with self.assertRaisesRegex(reweight.InputError, "group_ids"):
+            call([4, 5, 6], 3)
+
     def test_no_action(self):
         with self.assertWarnsRegex(UserWarning, r"no token of the batch is between the tags \('<a>', '</a>'\)"):
             self.call(credit=Credit(tags=("<a>", "</a>")))

@@ -519,7 +519,7 @@ class Runs(unittest.TestCase):
         offline = {"WANDB_MODE": "offline", "WANDB_API_KEY": "0" * 40, "WANDB_DIR": str(self.folder)}
         said = self.train('"rloo+actfocus+aem", beta=2.0, guard=0.0', f"{flags} --logger.wandb.key offline", **offline)
         credit = Credit("rloo+actfocus+aem", beta=2.0, guard=0.0, entropy="surprisal")
-        names = {"credit/advantage", *self.check(credit, "group_norm", "token-mean", said)}
+        names = {"credit/advantage", "credit/unscored", *self.check(credit, "group_norm", "token-mean", said)}
         [file] = self.folder.glob("wandb/offline-run-*/run-*.wandb")
         self.assertEqual(set(re.findall(r"train/(credit/\w+)", file.read_bytes().decode(errors="replace"))), names)
 

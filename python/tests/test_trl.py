@@ -28,6 +28,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 import formulas
 import torch
 import wandb
+from accelerate import PartialState
 from datasets import Dataset
 from support import environment, needs_go, program
 from test_show import sections
@@ -38,7 +39,7 @@ from trl import GRPOTrainer as Original
 from trl import RLOOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
-from reweight import InputError
+from reweight import InputError, schemes
 from reweight.adapters import Credit, HookError, trl
 from reweight.adapters.trl import CreditMixin, GRPOTrainer
 
@@ -376,8 +377,6 @@ class Runs(unittest.TestCase):
                 output = original(self, inputs)
                 if self.model.training:
                     seen.append((dict(output), [x["prompt"] for x in inputs]))
-                else:
-                    self._logs["rewards"]["reward"].extend([float("nan")] * 8)
                 return output
 
             with mock.patch.object(Original, "_generate_and_score_completions", generate):
@@ -460,6 +459,269 @@ class Runs(unittest.TestCase):
         want = before[:, None] * w * f * mask.sum() / w.sum()
         self.assertLess(np.abs(after - want).max(), 1e-5 * np.abs(want).max())
         self.assertEqual(done.stderr.count("reweight: in TRL"), 1)
+
+
+class Judge:
+    """A reward function that knows its scores by the places of the completions. All instances have one name."""
+
+    def __init__(self, scores):
+        self.scores = scores
+
+    def __call__(self, completions, **_):
+        return judged(completions, self.scores)
+
+
+def judged(completions, scores, **_):
+    first = PartialState().process_index * len(completions)
+    return list(scores[first : first + len(completions)])
+
+
+async def judged_later(completions, scores, **_):
+    return judged(completions, scores)
+
+
+def scored(scores, weights):
+    """What TRL makes of scores, in float64: the reward of each completion, NaN where nobody scored it."""
+    s = np.array(scores, np.float64)  # None is NaN
+    return np.where(np.isnan(s).all(0), np.nan, np.nansum(s * np.array(weights)[:, None], 0))
+
+
+def from_rewards(name, rewards, mask, entropy, groups):
+    """The advantages of a scheme, [B, T], and who is compared: not those without a reward, nor, in a group, those that are
+    alone because of them."""
+    compared = ~np.isnan(rewards)
+    if name != "reinforce++":
+        compared &= np.array([compared[groups == g].sum() > 1 for g in groups])
+    A, rest = np.zeros(mask.shape), compared if name != "group_filter" else slice(0)
+    A[rest] = formulas.advantages(name, rewards[rest], mask[rest], entropy[rest], groups[rest])
+    return A, compared
+
+
+class Rewards(unittest.TestCase):
+    """Rewards are TRL's own: unlike its log, they know which completion nobody scored, and functions of one name."""
+
+    one, two = (3, 5, None, 4, 2, 6, 4, None), (1, None, None, 4, 0.3, -6, 4, 2)
+    CASES = {
+        "None": ([Judge], [one], [1]),
+        "NaN": ([Judge], [[np.nan if s is None else s for s in one]], [2]),
+        "two of one name": ([Judge, Judge], [one, two], [1, -0.5]),
+        "partials": ([functools.partial] * 2, [one, two], [0.7, 3]),
+        "async": ([functools.partial, Judge], [one, two], [1, 1]),
+        "one weighs nothing": ([Judge, Judge], [one, two], [0, 1]),
+        "one alone": ([Judge], [[3, None, None, None, 1, 2, 4, 4]], [1]),
+        "a group": ([Judge], [[None] * 4 + [1, 0, 0, 2]], [1]),
+        "nobody": ([Judge], [[None] * 8], [1]),
+        "all": ([Judge], [[1, 0, 0.7, 1, 1, 1, 1, 1]], [1]),
+    }
+    SCHEMES = (
+        "group_mean", "group_norm", "rloo", "opo", "pass_at_k", "gpg_advantages", "gtpo", "grpo_s", "reinforce++",
+        "reinforce++_baseline", "group_filter",
+    )  # fmt: skip
+
+    def trainer(self, case, **options):
+        kinds, scores, weights = self.CASES[case]
+        later = judged_later if case == "async" else judged
+        functions = [Judge(s) if kind is Judge else functools.partial(later, scores=s) for kind, s in zip(kinds, scores)]
+        return trainer(reward_funcs=functions, reward_weights=weights, scale_rewards="none", **options)
+
+    @staticmethod
+    def batches(made, run):
+        """Runs, and returns for each batch TRL's own advantages, and what came out."""
+        before, after, kind = [], [], type(made)
+        original, whole = Original._generate_and_score_completions, kind._generate_and_score_completions
+
+        def plain(self, inputs):
+            output = original(self, inputs)
+            if self.model.training:
+                before.append(numpy(output["advantages"]))
+            return output
+
+        def credited(self, inputs):
+            output = whole(self, inputs)
+            if self.model.training:
+                after.append(dict(output))
+            return output
+
+        with mock.patch.object(Original, "_generate_and_score_completions", plain), mock.patch.object(
+            kind, "_generate_and_score_completions", credited
+        ), contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run()
+        return list(zip(before, after, strict=True))
+
+    def test_every_scheme(self):
+        """Every scheme that reads rewards, of scores with holes: as if what nobody scored were not there."""
+        inputs = [{"prompt": f"w{i // 4} w1"} for i in range(8)]
+        groups, checked, worst = np.arange(8) // 4, 0, 0
+        for case, (_, scores, weights) in self.CASES.items():
+            for loss_type in ("dr_grpo", "dapo"):
+                made = self.trainer(case, loss_type=loss_type)
+                made.model.train()
+                rewards = scored(scores, weights)
+                for name in self.SCHEMES:
+                    with self.subTest(case, scheme=name, loss_type=loss_type):
+                        made.credit = made.report.credit = Credit(name)
+                        [(own, output)] = self.batches(made, lambda: made._generate_and_score_completions(list(inputs)))
+                        mask, got = numpy(output["completion_mask"]) != 0, numpy(output["advantages"])
+                        A, compared = from_rewards(name, rewards, mask, self.entropy(made, output), groups)
+                        if name == "group_filter":
+                            kept = compared & [np.ptp(rewards[compared & (groups == g)]) > 0 if compared[groups == g].any() else False for g in groups]
+                            w = mask * kept[:, None]
+                            A = own[:, None] * w * (mask.sum() / max(w.sum(), 1) if loss_type == "dapo" else 1)
+                        elif name == "group_mean":
+                            np.testing.assert_allclose(got, own[:, None] * mask, atol=1e-6)
+                        elif name == "rloo":
+                            n = np.array([compared[groups == g].sum() for g in groups])
+                            np.testing.assert_allclose(got, (own * n / np.maximum(n - 1, 1))[:, None] * mask, atol=3e-6)
+                        worst = max(worst, np.abs(got - A).max())
+                        np.testing.assert_allclose(got, A, atol=1e-5, rtol=1e-5)
+                        self.assertEqual(made._metrics["train"]["credit/unscored"][-1], np.isnan(rewards).sum())
+                        self.assertFalse(got[np.isnan(rewards)].any())
+                        self.assertNotIn("_calculate_rewards", vars(made))
+                        checked += 1
+        self.assertEqual(checked, 2 * len(self.CASES) * len(self.SCHEMES))
+        sys.stderr.write(f"\nTRL, rewards with holes: {checked} batches, advantages within {worst:.1e}\n")
+
+    @staticmethod
+    def entropy(made, output):
+        """That of the policy, [B, T], in float64."""
+        with torch.no_grad():
+            ids = torch.cat([output["prompt_ids"], output["completion_ids"]], 1)
+            attention = torch.cat([output["prompt_mask"], output["completion_mask"]], 1)
+            told = slice(output["prompt_ids"].shape[1] - 1, -1)
+            model = made.accelerator.unwrap_model(made.model)
+            l = torch.log_softmax(model(input_ids=ids, attention_mask=attention).logits.double()[:, told], -1)
+        return -(l.exp() * l).sum(-1).numpy()
+
+    def test_every_scheme_is_there(self):
+        """Those that the adapter takes and that read rewards are all in SCHEMES."""
+        found = set()
+        for e in schemes():
+            if e.kind in ("advantage", "weight") and {"rewards", "token_rewards|rewards"} & set(e.reads):
+                with contextlib.suppress(InputError):
+                    Credit(e.name).check("TRL", trl._OWN, ("entropy", "ref_energy"))
+                    found.add(e.name)
+        self.assertEqual(found, set(self.SCHEMES))
+
+    def test_reused_batches(self):
+        """Batches that are used again, evaluations between them, and a function of the user's own in the place of the method."""
+        made = self.trainer(
+            "two of one name", num_iterations=2, steps_per_generation=2, per_device_train_batch_size=4, max_steps=8,
+            per_device_eval_batch_size=4,
+        )  # fmt: skip
+        made.credit = made.report.credit = Credit("group_mean")
+        made.args.eval_strategy, made.args.eval_steps = "steps", 1
+        made.eval_dataset = made.train_dataset.select(range(2))
+        calls, calculate = [], made._calculate_rewards
+
+        def mine(*arguments):
+            calls.append(1)
+            return calculate(*arguments)
+
+        made._calculate_rewards = mine
+        found = self.batches(made, made.train)
+        self.assertEqual(len(found), 2)
+        self.assertGreater(len(calls), 2)
+        self.assertIs(vars(made)["_calculate_rewards"], mine)
+        for own, output in found:
+            self.assertGreater(np.abs(own).max(), 0)
+            np.testing.assert_allclose(numpy(output["advantages"]), own[:, None] * numpy(output["completion_mask"]), atol=1e-6)
+
+    def test_other_scores(self):
+        """A trainer whose method has other completions than the batch is an error, and its pages have no rewards."""
+        made = self.trainer("None")
+        for scores, found in (([], r"\[\]"), ([torch.zeros(4, 1)] * 2, r"\[4, 4\]"), ([torch.zeros(8, 1)], r"\[8\]")):
+            with self.assertRaisesRegex(HookError, rf"GRPOTrainer scored batches of {found} completions .* want one of \[4\], all"):
+                trl._rewards(made, scores, 4, 0, Credit("rloo"))
+            for credit in Credit(), dataclasses.replace(Credit(), show_every=1):
+                self.assertIsNone(trl._rewards(made, scores, 4, 0, credit))
+
+    def test_few_tokens(self):
+        """Steps of every scheme, of a batch of which TRL masked all completions, and of one or two tokens: training goes on."""
+        original, walked = Original._generate_and_score_completions, 0
+        for loss_type in "dapo", "grpo":
+            made = self.trainer(
+                "None", loss_type=loss_type, max_steps=1, mask_truncated_completions=True, max_completion_length=2,
+                generation_kwargs={"suppress_tokens": [0, 1]},  # none ends in time
+            )  # fmt: skip
+            for name in (*self.SCHEMES, "aem", "empg", "entropy_mask", "actfocus", "overlong+reinforce++", "reinforce++_baseline+actfocus+aem"):
+                for tokens in 0, 1, 2:
+
+                    def few(trainer, inputs):
+                        output = original(trainer, inputs)
+                        self.assertFalse(output["completion_mask"].any())
+                        output["completion_mask"][5, :tokens] = 1
+                        output["num_items_in_batch"] = output["num_items_in_batch"] + tokens
+                        return output
+
+                    credit = Credit(name, tags=None)
+                    made.credit = made.report.credit = credit
+                    with self.subTest(name, loss_type=loss_type, tokens=tokens):
+                        with mock.patch.object(Original, "_generate_and_score_completions", few):
+                            [(_, output)] = self.batches(made, made.train)
+                        got, log = numpy(output["advantages"]), made.state.log_history
+                        self.assertTrue(np.isfinite(got).all())
+                        self.assertFalse(got[numpy(output["completion_mask"]) == 0].any())
+                        if tokens < 2 and "reinforce++" in name:
+                            self.assertFalse(got.any())
+                        [step] = [entry for entry in log if "loss" in entry]
+                        self.assertTrue(np.isfinite([step["loss"], step["grad_norm"]]).all(), step)
+                        walked += 1
+        self.assertEqual(walked, 2 * 17 * 3)
+
+    @needs_go
+    def test_pages(self):
+        """What nobody scored is not on the pages, and functions of one name are told apart."""
+        environ = mock.patch.dict(os.environ, PATH=program().name + os.pathsep + os.environ["PATH"])
+        inputs = [{"prompt": f"w{i // 4} w1"} for i in range(8)]
+        for case, scheme in ("two of one name", "actfocus+aem"), ("None", "rloo"), ("one alone", "gtpo"):
+            with self.subTest(case), tempfile.TemporaryDirectory() as folder, environ:
+                made = self.trainer(case)
+                made.model.train()
+                made.credit = made.report.credit = Credit(scheme, show_every=1, dir=folder)
+                self.batches(made, lambda: made._generate_and_score_completions(list(inputs)))
+                found = [re.search(r": group (\d), reward (\S+), 1 turn,", title).groups() for title, _ in sections(f"{folder}/batch-000001.html")]
+                rewards = scored(*self.CASES[case][1:])
+                there = np.flatnonzero(~np.isnan(rewards))
+                self.assertEqual([int(group) for group, _ in found], (there // 4).tolist())
+                np.testing.assert_allclose([float(reward) for _, reward in found], rewards[there], 1e-6)
+
+    def test_two_processes(self):
+        """A group lies in both: the numbers are those of the whole."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, folder, "rewards"]
+            environ = environment(OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true")
+            done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            parts = [np.load(f"{folder}/{rank}.npz") for rank in range(2)]
+        rewards, groups = scored(*TWO[1:]), np.arange(12) // 4
+        for name in self.SCHEMES[:-1]:
+            with self.subTest(name):
+                own, got, mask, entropy = (np.concatenate([p[f"{name} {x}"] for p in parts]) for x in ("own", "got", "mask", "entropy"))
+                A, _ = from_rewards(name, rewards, mask, entropy, groups)
+                np.testing.assert_allclose(got, A, atol=1e-5, rtol=1e-5)
+                if name == "group_mean":
+                    np.testing.assert_allclose(got, own[:, None] * mask, atol=1e-6)
+
+
+# The functions, scores and weights of two processes with six completions each.
+TWO = ([Judge, Judge], [(3, 5, None, 4, 2, 6, None, None, 1, 8, 2, 0), (None, 1, None, 1, 2, -1, None, 3, 1, None, 2, 0)], [1, -0.5])
+
+
+def rewards_of_process(folder):
+    """One of two processes: a batch of each scheme, and what it saw."""
+    Rewards.CASES["two processes"] = TWO
+    made = Rewards().trainer("two processes", per_device_train_batch_size=6, folder=folder)
+    made.model.train()
+    rank, arrays = made.accelerator.process_index, {}
+    for name in Rewards.SCHEMES[:-1]:
+        made.credit = made.report.credit = Credit(name)
+        inputs = [{"prompt": f"w{i // 4} w1"} for i in range(6 * rank, 6 * rank + 6)]
+        [(own, output)] = Rewards.batches(made, lambda: made._generate_and_score_completions(inputs))
+        found = {"own": own, "got": numpy(output["advantages"]), "mask": numpy(output["completion_mask"]) != 0}
+        for x, a in {**found, "entropy": Rewards.entropy(made, output)}.items():
+            arrays[f"{name} {x}"] = a if a.ndim == 1 else np.pad(a, ((0, 0), (0, 24 - a.shape[1])))
+    np.savez(f"{folder}/{rank}.npz", **arrays)
 
 
 class Losses(unittest.TestCase):
@@ -668,7 +930,7 @@ def process(folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2 and os.path.isdir(sys.argv[1]):
-        process(sys.argv[1])
+    if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
+        (rewards_of_process if sys.argv[2:] else process)(sys.argv[1])
     else:
         unittest.main()

@@ -274,7 +274,9 @@ def token_advantages(
     token_ids: of the layout of mask, aligned with it; for actions, unless tags is None.
     tokenizer: used for tags that are strings, if credit has none.
     rewards: [B], of the outcomes; for schemes that make advantages. Without token_rewards it is also
-        the reward of the last token of each trajectory.
+        the reward of the last token of each trajectory. NaN is that of a trajectory that nobody scored:
+        what is computed from rewards is 0 there, and elsewhere as if it were not in the batch. Where it
+        leaves another one alone in its group, that one is not compared with itself: it gets 0 too.
     group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
     prompt_ids: the tokens before those of mask, B sequences; for the pages of credit.show_every alone.
     gather: for trainers whose processes hold a part of the batch each. Called once with a
@@ -294,6 +296,7 @@ def token_advantages(
         credit/aem_guarded                share of the scopes with two spans or more that AEM's
                                           guard leaves alone
         credit/not_finite                 tokens of which a value that is read is not finite
+        credit/unscored                   trajectories whose reward is NaN, if the scheme reads rewards
     arrays: what the scheme reads of each token, of the layout of mask, by its name in reweight.Batch:
         old_logprobs, entropy (unless credit.entropy is "surprisal"), ref_logprobs, token_rewards and others.
 
@@ -379,7 +382,11 @@ def _computed(
     """Returns m A of the tokens of all processes, and the step that has made it."""
     kept, wanted = rows["kept"], credit.reads
     offsets, sampled = np.append(0, np.cumsum(rows["lengths"])), rows["role"] != reweight.MASKED
-    batch = reweight.Batch(rows["role"] * kept, seq_offsets=offsets, rewards=rows.get("rewards"))
+    scored, rewards = np.ones(len(rows["lengths"]), bool), rows.get("rewards")
+    if rewards is not None:
+        scored = ~np.isnan(rewards)
+        rewards = np.where(scored, rewards, np.float32(0))
+    batch = reweight.Batch(rows["role"] * kept, seq_offsets=offsets, rewards=rewards)
     for name in _PER_TOKEN:
         setattr(batch, name, rows.get(name))
     if credit.entropy == "surprisal" and "old_logprobs" in rows:
@@ -388,9 +395,9 @@ def _computed(
         batch.group_ids = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
     if "span_ids" in wanted:
         batch.span_ids = reweight.spans_from_mask(sampled, offsets)
-    if "token_rewards" in wanted and batch.token_rewards is None and "rewards" in rows:
-        batch.token_rewards = outcomes(rows["rewards"], kept, offsets)
-    step = TrainerStep(credit.step(), kept, sampled, credit.signal, credit.not_finite == "ignore")
+    if "token_rewards" in wanted and batch.token_rewards is None and rewards is not None:
+        batch.token_rewards = outcomes(rewards, kept, offsets)
+    step = TrainerStep(credit.step(), kept, sampled, scored, credit.signal, credit.not_finite == "ignore")
     made, weights = step.credit(batch)
     if "actfocus" in step.made and kept.any() and not (np.asarray(batch.role) == reweight.ACTION).any():
         warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")

@@ -46,15 +46,16 @@ def first_answered(
     offsets: npt.NDArray[np.int64],
     prompts: Optional[Sequence[npt.NDArray[Any]]],
 ) -> reweight.Batch:
-    """Returns the first trajectories that have a response, each behind its prompt and without what follows its last
-    response. Arrays of tokens are packed, as those of a Batch are; "sampled" is not 0 at the tokens of responses, of
-    which "role" may leave some out."""
+    """Returns the first trajectories that have a response, and, if there are rewards, one that is not NaN, each behind its
+    prompt and without what follows its last response. Arrays of tokens are packed, as those of a Batch are; "sampled" is
+    not 0 at the tokens of responses, of which "role" may leave some out."""
     parts: Dict[str, List[npt.NDArray[Any]]] = {name: [] for name in per_token}
     chosen: List[int] = []
     lengths = [0]
     for b, first in enumerate(offsets[:-1]):
         response = np.flatnonzero(per_token["sampled"][first : offsets[b + 1]])
-        if len(response) == 0 or len(chosen) == _SHOWN:
+        scored = "rewards" not in per_trajectory or not np.isnan(per_trajectory["rewards"][b])
+        if len(response) == 0 or not scored or len(chosen) == _SHOWN:
             continue
         end = first + response[-1] + 1
         prompt = np.zeros(0) if prompts is None else prompts[b]
@@ -65,7 +66,7 @@ def first_answered(
         chosen.append(b)
         lengths.append(len(prompt) + int(end - first))
     if not chosen:
-        raise ValueError("none of its trajectories has a response")
+        raise ValueError("none of its trajectories has a response, and a reward where there are any")
     arrays = {name: np.concatenate(part) for name, part in parts.items()}
     arrays.update({name: x[chosen] for name, x in per_trajectory.items()})
     arrays["seq_offsets"] = np.cumsum(lengths)

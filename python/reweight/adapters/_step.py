@@ -15,6 +15,8 @@ from .._generated import SIGNAL_ARRAYS
 from .._step import Step
 
 _LARGEST = 1e30  # of an entropy that AEM takes
+_REWARDS = ("rewards", "token_rewards")
+_PER_TRAJECTORY = ("group_ids", "rewards")
 
 
 def reads(e: Entry, signal: str, exact: bool) -> Set[str]:
@@ -37,14 +39,21 @@ class TrainerStep(Step):
     computes if a value that the entry reads there is not finite: such a token has the weight 1, AEM's factor of its
     response, and the advantage 0 of schemes that make advantages.
 
-    ignored: the tokens to which that happened. made: what the entries made, by their names.
+    scored: the trajectories that have a reward. Others have no part in what an entry makes of rewards, and get 0.
+    ignored: the tokens of which a value is not finite. made: what the entries made, by their names.
     """
 
     def __init__(
-        self, step: Step, kept: npt.NDArray[np.bool_], sampled: npt.NDArray[np.bool_], signal: str, ignore: bool
+        self,
+        step: Step,
+        kept: npt.NDArray[np.bool_],
+        sampled: npt.NDArray[np.bool_],
+        scored: npt.NDArray[np.bool_],
+        signal: str,
+        ignore: bool,
     ) -> None:
         vars(self).update(vars(step))
-        self.kept, self.sampled, self.signal, self.ignore = kept, sampled, signal, ignore
+        self.kept, self.sampled, self.scored, self.signal, self.ignore = kept, sampled, scored, signal, ignore
         self.ignored = np.zeros(len(kept), bool)
         self.made: Dict[str, npt.NDArray[np.float32]] = {}
 
@@ -70,7 +79,8 @@ class TrainerStep(Step):
         if "span_ids" in names:
             counted, spans = self.kept & ~ignored, np.asarray(batch.span_ids)
             batch = dataclasses.replace(batch, span_ids=self.numbered(counted, spans))
-        made = super()._compute(e, batch, **more)
+        compared = self._compared(e, names, batch.group_ids)
+        made = super()._compute(e, batch, **more) if compared.all() else self._of_part(e, batch, names, compared)
         if e.kind == "weight" and ignored.any():
             made[ignored] = 1
         elif e.function == "aem" and ignored.any():
@@ -79,6 +89,40 @@ class TrainerStep(Step):
             made[ignored] = of_span[spans[ignored]]
         several = e.kind == "weight" and len(self._of("weight")) > 1  # the first of which is multiplied in place
         self.made[e.name] = made.copy() if several else made
+        return made
+
+    def _compared(self, e: Entry, names: Set[str], groups: Any) -> npt.NDArray[np.bool_]:
+        """Returns the trajectories that have a part in what an entry makes of the arrays it reads: all, or of rewards those
+        that have one, and are not alone in their group because the others have none."""
+        if names.isdisjoint(_REWARDS):
+            return np.ones(len(self.scored), bool)
+        if "group_ids" not in names or groups is None:
+            return self.scored
+        members, scored = np.bincount(groups)[groups], np.bincount(groups, self.scored)[groups]
+        compared: npt.NDArray[np.bool_] = self.scored & ((scored > 1) | (members == 1))
+        if e.name == "pass_at_k" and (len(members) == 1 or (members > 1).any()):
+            compared &= members > 1  # a group of one is an error of the library, and here where all groups are
+        return compared
+
+    def _of_part(self, e: Entry, batch: reweight.Batch, names: Set[str], chosen: npt.NDArray[np.bool_]) -> Any:
+        """Returns what an entry that reads arrays of those names makes of the chosen trajectories, and 0 at the others."""
+        made = np.zeros(len(self.kept), np.float32)
+        if not chosen.any():
+            return made
+        lengths = np.diff(np.asarray(batch.seq_offsets))
+        tokens = np.repeat(chosen, lengths)
+        part = reweight.Batch(np.asarray(batch.role)[tokens], np.append(0, np.cumsum(lengths[chosen])))
+        for name in names - {"seq_offsets"}:
+            x = getattr(batch, name)
+            if x is not None:  # else the entry says so
+                setattr(part, name, np.asarray(x)[chosen if name in _PER_TRAJECTORY else tokens])
+        try:
+            made[tokens] = super()._compute(e, part)
+        except reweight.InputError as error:
+            if error.index is None:
+                raise
+            place = np.flatnonzero(chosen if error.argument in _PER_TRAJECTORY else tokens)[error.index[0]]
+            raise reweight.InputError(error.argument, error.problem, int(place)) from None
         return made
 
     def numbered(self, counted: npt.NDArray[np.bool_], spans: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
@@ -115,6 +159,8 @@ def scalars(step: TrainerStep, batch: reweight.Batch, weights: npt.NDArray[np.fl
     kept, offsets, role = step.kept, np.asarray(batch.seq_offsets), np.asarray(batch.role)
     log: Dict[str, Any] = {"not_finite": step.ignored.sum()}
     kinds = {e.kind for e in step.entries}
+    if not all(reads(e, step.signal, True).isdisjoint(_REWARDS) for e in step.entries):
+        log["unscored"] = (~step.scored).sum()
     if "weight" in kinds:
         total = weights.sum(dtype=np.float64)
         log["effective_tokens"] = _share(total**2, np.einsum("i,i->", weights, weights, dtype=np.float64))

@@ -22,8 +22,9 @@ support subclasses". The responses are the runs of completion_mask * tool_mask. 
 old_per_token_logps, else those of vLLM, sampling_per_token_logps. Where there are neither, and for the entropy of AEM, one
 more forward pass of the policy is made without gradients; Credit(entropy="surprisal") saves it. Credit(signal="energy"),
 ActFocus's own signal, takes what the reference's forward pass leaves in the head of install(head=True). Sums and groups
-are those of all processes. The scalars of token_advantages are in TRL's log. TRL's table of completions keeps the advantages of
-whole completions. Credit(show_every=50) counts generation batches, not those of an evaluation.
+are those of all processes. Rewards are the weighted sums of what _calculate_rewards returns, and as for TRL a completion
+that no function scored has none. The scalars of token_advantages are in TRL's log. TRL's table of completions keeps the
+advantages of whole completions. Credit(show_every=50) counts generation batches, not those of an evaluation.
 """
 
 from __future__ import annotations
@@ -35,9 +36,7 @@ import inspect
 import re
 import sys
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Tuple
-
-import numpy as np
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .. import InputError
 from .._errors import described
@@ -157,6 +156,7 @@ def _check_trl(credit: Credit) -> Tuple[Any, str]:
     forward = ("attention_mask", "compute_entropy")
     find_hook("TRL", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
     found = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
+    find_hook("TRL", _TRAINER + "_calculate_rewards", (), WRITTEN_FOR)
     version = version_of("trl")
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers and (int(numbers[1]), int(numbers[2])) < (0, 26):
@@ -192,7 +192,8 @@ def _credited(
     """Returns what generate, the trainer's _generate_and_score_completions, returns, with advantages per token."""
     if not trainer.model.training:
         return generate(inputs)
-    with _head.energies(trainer) if "ref_energy" in credit.reads else contextlib.nullcontext([None]) as energies:
+    energies_of = _head.energies(trainer) if "ref_energy" in credit.reads else contextlib.nullcontext([None])
+    with energies_of as energies, _scores(trainer) as scores:
         output = generate(inputs)
     mask = output["completion_mask"] * output.get("tool_mask", 1)
     rows, rank = mask.shape[0], trainer.accelerator.process_index
@@ -202,9 +203,7 @@ def _credited(
         logps = new if logps is None else logps
     advantages = output["advantages"]
     advantages = advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
-    prompts = rewards = None
-    if credit.show_every or not credit.reads.isdisjoint(("rewards", "token_rewards")):
-        rewards = _rewards(trainer, rows, rank)
+    prompts = None
     if credit.show_every:
         prompts = [ids[kept != 0] for ids, kept in zip(output["prompt_ids"], output["prompt_mask"])]
     aggregation = _AGGREGATIONS[trainer.loss_type]
@@ -220,7 +219,7 @@ def _credited(
         ref_logprobs=output.get("ref_per_token_logps"),
         ref_energy=energies[-1],  # the reference is the last model that TRL has score the completions
         entropy=entropy if "entropy" in credit.reads else None,
-        rewards=rewards,
+        rewards=_rewards(trainer, scores, rows, rank, credit),
         group_ids=[(rank * rows + row) // trainer.num_generations for row in range(rows)],
         gather=lambda part: (_gathered(part), rank),
         log=log,
@@ -249,13 +248,43 @@ def _forward(trainer: Any, output: Dict[str, Any]) -> Tuple[Any, Any]:
     return logps, entropy
 
 
-def _rewards(trainer: Any, rows: int, rank: int) -> Any:
-    """Returns the rewards of this process's completions in the batch at hand, which TRL keeps for its log."""
-    rewards = sum(
-        float(weight) * np.nan_to_num(trainer._logs["rewards"][name])  # NaN where a function gave none
-        for weight, name in zip(trainer.reward_weights, trainer.reward_func_names)
-    )
-    return np.asarray(rewards)[rank * rows : (rank + 1) * rows]
+@contextlib.contextmanager
+def _scores(trainer: Any) -> Iterator[List[Any]]:
+    """Gives a list, to which every call of the trainer's _calculate_rewards within adds what it returns: the score of each
+    completion of all processes by each reward function, NaN where a function gave none."""
+    scores: List[Any] = []
+    calculate, own = trainer._calculate_rewards, "_calculate_rewards" in vars(trainer)
+
+    def calculate_rewards(*args: Any, **options: Any) -> Any:
+        scores.append(calculate(*args, **options))
+        return scores[-1]
+
+    trainer._calculate_rewards = calculate_rewards
+    try:
+        yield scores
+    finally:
+        if own:
+            trainer._calculate_rewards = calculate
+        else:
+            del trainer._calculate_rewards
+
+
+def _rewards(trainer: Any, scores: List[Any], rows: int, rank: int, credit: Credit) -> Any:
+    """Returns the rewards of this process's completions, as TRL makes them of the scores: NaN where no function gave one."""
+    needed = not credit.reads.isdisjoint(("rewards", "token_rewards"))
+    if not (needed or credit.show_every):
+        return None
+    found, want = [len(of_call) for of_call in scores], rows * trainer.accelerator.num_processes
+    if found != [want]:
+        if not needed:
+            return None  # and the pages have no rewards
+        raise HookError(
+            f"{type(trainer).__name__} scored batches of {found} completions by _calculate_rewards, want one of [{want}], all "
+            f"those of its processes: {credit.scheme} reads the rewards"
+        )
+    rewards = (scores[0] * trainer.reward_weights.to(scores[0].device)).nansum(dim=1)
+    rewards[scores[0].isnan().all(dim=1)] = float("nan")
+    return rewards[rank * rows : (rank + 1) * rows]
 
 
 def _gathered(part: Dict[str, Any]) -> List[Dict[str, Any]]:
