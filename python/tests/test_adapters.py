@@ -556,6 +556,46 @@ class MultiplierTest(Case):
         with self.assertRaisesRegex(reweight.InputError, "group_ids"):
             call([4, 5, 6], 3)
 
+    @needs_torch
+    def test_no_rows(self):
+        """A batch without trajectories, or a process without, has an empty result in the layout of its mask."""
+        jagged = lambda: torch.nested.nested_tensor_from_jagged(torch.zeros(0), torch.zeros(1, dtype=torch.int64))
+        layouts = {
+            "list": ([], {}),
+            "padded": (np.zeros((0, 7)), {}),
+            "tensor": (torch.zeros(0, 7), {}),
+            "packed": (np.zeros(0), {"seq_offsets": [0]}),
+            "nested": (jagged(), {}),
+        }
+        for name in [e.name for e in reweight.schemes() if e.kind in ("advantage", "factor", "weight")]:
+            if name in ("gigpo", "gdpo", "off_policy_mask"):
+                continue
+            for layout, (mask, more) in layouts.items():
+                for aggregation in AGGREGATIONS:
+                    with self.subTest(name, layout=layout, aggregation=aggregation):
+                        arrays = "old_logprobs ref_logprobs teacher_logprobs rollout_logprobs logprobs entropy values sum_sq_probs".split()
+                        log = {}
+                        got = token_advantages(
+                            mask, mask, credit=Credit(name), aggregation=aggregation, token_ids=mask, tokenizer=Tokenizer([]),
+                            rewards=[], group_ids=[], log=log, **dict.fromkeys(arrays, mask), **more,
+                        )  # fmt: skip
+                        self.assertIs(type(got), type(mask))
+                        if layout == "nested":
+                            self.assertEqual((got.values().numel(), got.offsets().tolist()), (0, [0]))
+                        else:
+                            self.assertEqual(np.shape(got), np.shape(mask))
+                        self.assertTrue(np.isfinite(list(log.values())).all(), log)
+        with contextlib.redirect_stderr(io.StringIO()):
+            Report(Credit(), "Acme").batch("mean", {"credit/not_finite": 0, "credit/actions": 0, "credit/action_share": 0, "credit/action_weight": 0})
+        # The second of two processes.
+        sent = []
+        full = dict(mask=[np.ones(1)] * 4, rewards=[1.0, 3.0, 5.0, 9.0], group_ids=[2**60, 2**60, 2**60 + 1, 2**60 + 1])
+        for rows in (full, dict(mask=[], rewards=[], group_ids=[])):
+            token_advantages(None, credit=Credit("rloo"), gather=lambda x: (sent.append(x) or [x], 0), **rows)
+        for rank, rows in enumerate((full, dict(mask=[], rewards=[], group_ids=[]))):
+            got = token_advantages(None, credit=Credit("rloo"), aggregation="token_sum", gather=lambda x: (sent, rank), **rows)
+            self.assertEqual([row.tolist() for row in got], [[[-2], [2], [-4], [4]], []][rank])
+
     def test_no_action(self):
         with self.assertWarnsRegex(UserWarning, r"no token of the batch is between the tags \('<a>', '</a>'\)"):
             self.call(credit=Credit(tags=("<a>", "</a>")))

@@ -336,8 +336,12 @@ def token_advantages(
     rank, first, joined = 0, 0, rows
     if gather is not None:
         parts, rank = gather(rows)
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in rows}
+        filled = [part for part in parts if len(part["lengths"])] or parts  # an empty one has no type of its group_ids
+        joined = {name: np.concatenate([part[name] for part in filled]) for name in rows}
         first = sum(len(part["role"]) for part in parts[:rank])
+    if len(joined["lengths"]) == 0:  # a batch of the library has a trajectory: here two, without a token
+        two = {"lengths": np.zeros(2, np.int64), "group_ids": np.zeros(2, np.int64), "rewards": np.zeros(2, np.float32)}
+        joined = {**joined, **{name: x for name, x in two.items() if name in joined}}
     made, step = _computed(joined, credit, aggregation, log)
     if credit._pages.due(credit.show_every) and rank == 0:  # whose tokens come first
         page = functools.partial(_page, layout, rows, step, token_ids, prompt_ids, advantages)
@@ -451,7 +455,7 @@ class _Layout:
         else:
             offsets = _numpy(seq_offsets)
             lengths = np.diff(offsets).tolist()
-            if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(mask) or min(lengths) < 0:
+            if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(mask) or min(lengths, default=0) < 0:
                 raise reweight.InputError("seq_offsets", f"is {offsets.tolist()}, want 0 to {len(mask)} in ascending order")
         self.lengths = np.asarray(lengths, np.int64)
         self.offsets = np.append(0, np.cumsum(self.lengths))
