@@ -7,6 +7,7 @@ import importlib.metadata
 import sys
 import threading
 import unittest
+import warnings
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from unittest import mock
@@ -140,6 +141,34 @@ class NeMoRLTest(TrainerCase):
         )
         self.assertAdvantages(advantages.numpy(), ESTIMATED, drop=[0] * len(self.prompts))
         self.assertEqual(returns, "values")
+
+    def test_groups(self):
+        """Ids of groups are taken as they are; the same words are not always one group."""
+        n = 3
+        texts, ids = torch.tensor([[7, 8, 9]]).expand(3 * n, 3), torch.tensor([4, 9, 4] * n)
+        rewards, mask = torch.tensor([0.0, 1, 0, 0, 3, 0, 6, 8, 0]), torch.tensor([[0, 1, 1, 1]] * 3 * n)
+        rows = np.array([r[np.arange(3 * n) % 3 != 1].mean() if i % 3 != 1 else r[1::3].mean() for r in [rewards.numpy()] for i in range(9)])
+        want, as_one = rewards.numpy() - rows, rewards.numpy() - rewards.numpy().mean()
+        for what, prompt_ids, batch in (
+            ("ids", ids, {}),
+            ("a column of ids", ids[:, None], {"idx": [0] * 9}),
+            ("places in a dataset", texts, {"idx": ids.tolist()}),
+            ("places in a tensor", texts, {"idx": ids}),
+            ("texts", torch.stack([ids, ids + 1], 1), {"idx": [0] * 9}),
+        ):
+            with self.subTest(what), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                self.install("nemo_rl", self.modules, Credit("group_mean"))
+                got = self.step(prompt_ids=prompt_ids, rewards=rewards, mask=mask, repeated_batch=batch, logprobs_policy=mask - 2.0)
+                np.testing.assert_allclose(got[:, 1:].numpy(), np.repeat(want[:, None], 3, 1), atol=1e-6)
+        more = dict(prompt_ids=texts, rewards=rewards, mask=mask, repeated_batch={}, logprobs_policy=mask - 2.0)
+        with self.assertWarnsRegex(UserWarning, "^NeMo RL names no groups here, and rows with the same prompt tokens are taken for one"):
+            got = self.step(**more)
+        np.testing.assert_allclose(got[:, 1:].numpy(), np.repeat(as_one[:, None], 3, 1), atol=1e-6)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.install("nemo_rl", self.modules, Credit("actfocus", tags=None))  # which has no groups
+            self.step(**more)
 
     def test_missing(self):
         self.install("nemo_rl", self.modules, Credit(signal="log_ratio", scheme="actfocus"))

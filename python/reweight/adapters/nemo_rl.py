@@ -15,11 +15,17 @@ log-probability at position t is that of token t, and the loss drops position 0.
 are taken from repeated_batch, which has them as "message_log" in grpo_train and
 async_grpo_train; where there is "input_ids", [B, S], from that. NeMo RL keeps no entropy:
 schemes that read it need Credit(entropy="surprisal").
+
+prompt_ids, by which NeMo RL finds groups, holds the tokens of each prompt there, [B, S]. Where it holds the id of a
+group for each row, [B] or [B, 1], these are taken. Of tokens, two groups with the same words, whose prompts differ in an
+image or the state of an environment, would be one: "idx" of repeated_batch, the place of the prompt in its dataset, tells
+them apart in grpo_train and async_grpo_train without NeMo Gym. Where neither is there, a warning says so.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any, Dict
 
 from . import Credit, Report, find_hook, replace, token_advantages
@@ -60,19 +66,19 @@ def install(
             logprobs = kwargs.get("logprobs_policy", kwargs.get("logprobs"))
             reference = kwargs.get("logprobs_reference", kwargs.get("reference_logprobs"))
             kept = mask.bool()
-            if logprobs is None or kept.any() and not logprobs[kept].any():
+            if logprobs is None or kept.any() and not logprobs.any():
                 raise ValueError(
                     "with loss_fn.force_on_policy_ratio=true, NeMo RL computes no log-probabilities of the old policy: "
                     "set it to false"
                 )
-            if "ref_logprobs" in credit.reads and (reference is None or kept.any() and not reference[kept].any()):
+            if "ref_logprobs" in credit.reads and (reference is None or kept.any() and not reference.any()):
                 raise ValueError(
                     "the scheme reads ref_logprobs, which needs grpo.skip_reference_policy_logprobs_calculation=false, "
                     "or use Credit(signal=\"surprisal\")"
                 )
             if credit.makes_advantages and getattr(self, "use_kl_in_reward", False) and self.kl_coef > 0:
                 raise ValueError(f"the advantages of {credit.scheme} have no penalty: set loss_fn.use_kl_in_reward=false")
-            torch = sys.modules["torch"]
+            batch = kwargs.get("repeated_batch", {})
             mask = mask.clone()
             mask[:, 0] = 0
             log: Dict[str, float] = {}
@@ -82,11 +88,11 @@ def install(
                 mask,
                 credit=credit,
                 aggregation=aggregation,
-                token_ids=_token_ids(kwargs.get("repeated_batch", {}), mask) if credit.wants_actions else None,
+                token_ids=_token_ids(batch, mask) if credit.wants_actions else None,
                 old_logprobs=logprobs,
                 ref_logprobs=reference if "ref_logprobs" in credit.reads else None,
                 rewards=rewards,
-                group_ids=torch.unique(prompt_ids, dim=0, return_inverse=True)[1],
+                group_ids=_groups(prompt_ids, batch, "group_ids" in credit.reads),
                 log=log,
             )
             report.batch(f"{estimator} ({aggregation})", log)
@@ -98,6 +104,21 @@ def install(
         return compute_advantage
 
     replace(owner, name, make, report)
+
+
+def _groups(prompt_ids: Any, batch: Any, read: bool) -> Any:
+    """Returns the group of each row, with a warning if the scheme reads groups and they may be wrong."""
+    groups = sys.modules["torch"].unique(prompt_ids, dim=0, return_inverse=True)[1]
+    if prompt_ids.dim() == 1 or prompt_ids.shape[1] == 1:  # ids of groups
+        return groups
+    if "idx" in batch:
+        return [f"{idx} {group}" for idx, group in zip(batch["idx"], groups.tolist())]
+    if read:
+        warnings.warn(
+            "NeMo RL names no groups here, and rows with the same prompt tokens are taken for one: two groups whose prompts "
+            "differ in an image or in the state of an environment alone are compared as one"
+        )
+    return groups
 
 
 def _token_ids(batch: Any, mask: Any) -> Any:
