@@ -3,7 +3,9 @@ trainer's own names, and its layout of arrays."""
 
 import argparse
 import asyncio
+import contextlib
 import importlib.metadata
+import io
 import sys
 import threading
 import unittest
@@ -380,6 +382,137 @@ class PrimeRLTest(TrainerCase):
         asyncio.run(self.algorithm.finalize_group([SimpleNamespace(traces=[SimpleNamespace(nodes=[], score=0)])]))
         importlib.import_module("reweight.adapters.prime_rl").main()
         sys.modules["prime_rl.entrypoints.orchestrator"].main.assert_called_once_with()
+
+
+@needs_torch
+class FewTokensTest(TrainerCase):
+    """Every scheme in every adapter but TRL's, with a batch of which no token is left, and one: a run goes on."""
+
+    SCORES = (1.0, 0.0, 0.25, 2.0)
+
+    def nemo_rl(self, credit, kept):
+        NeMoRLTest.setUp(self)
+        self.install("nemo_rl", self.modules, credit)
+        return self.grpo.compute_advantage(
+            torch.tensor([[1, 5]] * 4), torch.tensor(self.SCORES), kept.float(), logprobs_policy=-kept.float() - 1,
+            logprobs_reference=-kept.float() - 1, repeated_batch={"idx": [0, 0, 1, 1]},
+        )  # fmt: skip
+
+    def slime(self, credit, kept):
+        mpu = SimpleNamespace(get_data_parallel_group=lambda: "group", get_data_parallel_rank=lambda: 0)
+
+        def compute_advantages_and_returns(args, rollout_data):
+            rollout_data["advantages"] = [torch.ones(4) * score for score in self.SCORES]
+
+        contents = modules(
+            slime__backends__megatron_utils__loss={"compute_advantages_and_returns": compute_advantages_and_returns},
+            slime__utils__processing_utils={"load_tokenizer": lambda name_or_path, **_: None}, megatron__core={"mpu": mpu},
+        )  # fmt: skip
+        args = argparse.Namespace(
+            normalize_advantages=False, use_rollout_logprobs=False, calculate_per_token_loss=False, hf_checkpoint="model",
+            n_samples_per_prompt=2, advantage_estimator="grpo", kl_coef=0, custom_advantage_function_path="", use_opd=False,
+        )  # fmt: skip
+        data = {
+            "tokens": [torch.arange(6)] * 4, "loss_masks": list(kept.int()), "response_lengths": [4] * 4,
+            "log_probs": [-torch.ones(4)] * 4, "ref_log_probs": [-torch.ones(4)] * 4, "sample_indices": range(4),
+            "local_raw_reward": self.SCORES, "rollout_mask_sums": kept.sum(1),
+        }  # fmt: skip
+
+        def all_gather_object(parts, part, group=None):
+            parts[:] = [part]
+
+        patches = mock.patch.multiple("torch.distributed", create=True, all_gather_object=all_gather_object, get_world_size=lambda group: 1)
+        with contents, patches:
+            importlib.import_module("reweight.adapters.slime").advantage_function(credit)(args, data)
+        return torch.stack(data["advantages"])
+
+    def prime_rl(self, credit, kept):
+        adapter = importlib.import_module("reweight.adapters.prime_rl")
+        credit.check("prime-rl", adapter._OWN)
+        out = torch.zeros(kept.shape)
+        for rows in (0, 1), (2, 3):
+            n = kept.sum(1).tolist()
+            traces = [
+                SimpleNamespace(reward=self.SCORES[b], nodes=[SimpleNamespace(
+                    token_ids=[1, 2, 3, 4], mask=kept[b].tolist(), logprobs=[-1.0] * n[b], reference_logprobs=[-1.0] * n[b],
+                    advantages=[self.SCORES[b]] * n[b] or None,
+                )]) for b in rows
+            ]  # fmt: skip
+            adapter.reweigh(traces, credit, mock.Mock())
+            for b, trace in zip(rows, traces):
+                out[b, kept[b]] = torch.tensor(trace.nodes[0].advantages or [], dtype=torch.float32)
+        return out
+
+    def verl(self, credit, kept):
+        adapter = importlib.import_module("reweight.adapters.verl")
+        credit.check("verl", adapter._OWN, ("entropy",))
+        jagged = lambda x: torch.nested.nested_tensor_from_jagged(x.reshape(-1), torch.arange(0, 17, 4))
+
+        class Fields(dict):
+            def select(self, *names):
+                return Fields((name, self[name]) for name in names)
+
+        fields = Fields(
+            response_mask=jagged(kept.int()), responses=jagged(torch.ones(4, 4, dtype=torch.int64)), uid=["a", "a", "b", "b"],
+            old_log_probs=jagged(-torch.ones(4, 4)), ref_log_prob=jagged(-torch.ones(4, 4)), entropy=jagged(torch.ones(4, 4)),
+            rm_scores=jagged(kept * torch.tensor(self.SCORES)[:, None]), advantages=jagged(torch.ones(4, 4)),
+        )  # fmt: skip
+        put = {}
+        queue = SimpleNamespace(
+            kv_batch_get=lambda keys, partition_id, select_fields: fields.select(*select_fields),
+            kv_batch_put=lambda keys, partition_id, fields: put.update(fields),
+        )
+        actor = SimpleNamespace(policy_loss=SimpleNamespace(loss_mode="vanilla"), loss_agg_mode="token-mean")
+        config = SimpleNamespace(
+            algorithm=SimpleNamespace(use_kl_in_reward=False), actor_rollout_ref=SimpleNamespace(actor=actor)
+        )
+        batch = SimpleNamespace(keys=["a_0", "b_0", "c_0", "d_0"], tags=[{}] * 4, partition_id="train")
+        with modules(transfer_queue=vars(queue)):
+            adapter._compute_advantage(
+                SimpleNamespace(config=config, tokenizer=None), lambda batch, metrics: batch, credit, mock.Mock(), batch, {}
+            )
+        return put["advantages"].values().reshape(4, 4)
+
+    def openrlhf(self, credit, kept):
+        adapter = importlib.import_module("reweight.adapters.openrlhf")
+        credit.check("OpenRLHF", adapter._OWN)
+        actor = SimpleNamespace(policy_loss_type="ppo", loss_agg_mode="token-mean")
+        args = SimpleNamespace(actor=actor, rollout=SimpleNamespace(n_samples_per_prompt=2))
+        experience = SimpleNamespace(
+            advantages=torch.ones(4, 4), action_mask=kept, sequences=torch.ones(4, 5, dtype=torch.int64), index=[0, 1, 2, 3],
+            action_log_probs=-torch.ones(4, 4), base_action_log_probs=-torch.ones(4, 4), rewards=torch.tensor(self.SCORES), info={},
+        )  # fmt: skip
+        adapter._reweigh(SimpleNamespace(args=args, tokenizer=None, credit_report=mock.Mock()), [experience], credit)
+        return experience.advantages
+
+    def test_every_scheme(self):
+        none = torch.zeros(4, 4, dtype=torch.bool)
+        one, two = none.clone(), none.clone()
+        one[2, 1] = True
+        two[2, 1:3] = True
+        walked = 0
+        for adapter in (self.nemo_rl, self.slime, self.prime_rl, self.verl, self.openrlhf):
+            for e in reweight.schemes():
+                if e.kind not in ("advantage", "factor", "weight"):
+                    continue
+                for scheme in e.name, f"overlong+{e.name}", f"{e.name}+actfocus", f"{e.name}+aem":
+                    for kept in (none, one, two):
+                        try:
+                            credit = Credit(scheme, entropy="surprisal" if e.name not in ("gtpo", "entropy_mask") else "exact", tags=None)
+                            with contextlib.redirect_stderr(io.StringIO()):
+                                got = adapter(credit, kept)
+                        except reweight.InputError as error:
+                            # Before a batch is there: what the trainer does not keep, and what cannot be joined.
+                            self.assertIn(error.argument, ("scheme", "tags", "entropy"), (adapter.__name__, scheme, error))
+                            break
+                        with self.subTest(adapter.__name__, scheme=scheme, kept=int(kept.sum())):
+                            self.assertTrue(torch.isfinite(got).all(), got)
+                            self.assertFalse(got[~kept].any())
+                            if kept is one and scheme.startswith("reinforce++"):
+                                self.assertFalse(got.any())
+                        walked += 1
+        sys.stderr.write(f"\n{walked} batches with few tokens\n")
+        self.assertGreater(walked, 600)
 
 
 @needs_torch
