@@ -38,10 +38,11 @@ def held(name: str, values: Any, argument: Optional[str] = None) -> npt.NDArray[
         if name == "rewards" and isinstance(value, (list, tuple)) and len(value) == 1:
             value = value[0]  # one for each response, of which there is one
         one = _numbers([_SPECIAL.get(value, value) if isinstance(value, str) and name not in TYPES else value])
-        found, wrong = (None, np.array([True])) if one is None else _converted(name, one)
-        if wrong.any():
+        if one is not None:
+            found, wrong = _converted(name, one)
+            parts.append(found)
+        if one is None or wrong.any():
             raise InputError(argument, _problem(name, value), i)
-        parts.append(found)
     return np.concatenate(parts)
 
 
@@ -128,7 +129,7 @@ def check_logprobs(name: str, values: npt.NDArray[Any], role: npt.NDArray[Any], 
         raise InputError(argument or name, f"is {shown(float(values[i]))} at a response token, want {want}", i)
 
 
-def groups(argument: str, ids: Sequence[Any], prompts: Sequence[bytes]) -> Optional[npt.NDArray[np.int32]]:
+def groups(argument: str, ids: Sequence[Any], prompts: Sequence[bytes]) -> Any:
     """Returns the group_ids of trajectories, numbered in the order in which they appear: of equal ids, and where there
     is none, of equal prompts. None if no trajectory has an id or a prompt."""
     keys: List[Any] = [_id(argument, i, id) or prompt for i, (id, prompt) in enumerate(zip(ids, prompts))]

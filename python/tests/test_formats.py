@@ -95,7 +95,7 @@ class Commands(unittest.TestCase):
 
     def test_flags(self):
         """Every flag that the page names is there."""
-        helps = "".join(self.run_shell(f"reweight {command} -h") for command in ("convert", "", "score apply"))
+        helps = "".join(self.run_shell(f"reweight {command} -h") for command in ("convert", "", "score partial", "score apply"))
         flags = set(re.findall(r"`(-[a-z][-a-z]*)[ `]", PAGE.read_text()))
         self.assertIn("-surprisal-entropy", flags)
         for flag in flags:
