@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -21,6 +22,8 @@ _LEFT_OUT = ("testdata", "studies", "docs", "examples")  # of the archive of the
 
 
 def get_requires_for_build_wheel(config_settings=None):
+    if sys.platform != "linux":
+        raise RuntimeError(f"reweight: its library is for Linux, and there is none for {sys.platform}")
     return ([] if _go_works() else [GO]) + ([] if _cc_works() else [ZIG])
 
 
