@@ -273,19 +273,28 @@ type gzipMembers struct {
 }
 
 func (g *gzipMembers) Read(p []byte) (int, error) {
-	n, err := g.member.Read(p)
-	if err != io.EOF {
-		return n, err
+	for {
+		n, err := g.member.Read(p)
+		if err != io.EOF {
+			return n, err
+		}
+		if err = g.next(); n > 0 || err != nil { // else a member is empty
+			return n, err
+		}
 	}
+}
+
+// next begins the next member. It returns io.EOF if there is none.
+func (g *gzipMembers) next() error {
 	if err := skipZeros(g.in); err != nil {
-		return n, err
+		return err
 	}
 	if magic, _ := g.in.Peek(2); !bytes.HasPrefix([]byte{0x1f, 0x8b}, magic) {
-		return n, errBehind
+		return errBehind
 	}
-	err = g.member.Reset(g.in)
+	err := g.member.Reset(g.in)
 	g.member.Multistream(false)
-	return n, err
+	return err
 }
 
 // zstdFrames reads frames as gzipMembers does, of which the decoder reads all but the zeros.

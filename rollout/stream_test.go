@@ -111,6 +111,19 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// Compressed data of nothing can stand anywhere, however often: a writer that flushes makes it.
+func TestEmptyMembers(t *testing.T) {
+	text := []byte("some text that is compressed")
+	for format, compressed := range map[string]func(testing.TB, []byte) []byte{"gzip": gzipped, "Zstandard": zstandard} {
+		nothing := slices.Repeat(compressed(t, nil), 300)
+		s := new(stream)
+		must.Do(s.decompress(bytes.NewReader(slices.Concat(nothing, compressed(t, text), nothing, compressed(t, text), nothing))))
+		if got, err := s.ReadBytes(0); err != io.EOF || !bytes.Equal(got, slices.Repeat(text, 2)) {
+			t.Errorf("%s: %q, %v", format, got, err)
+		}
+	}
+}
+
 // Archivers pad compressed data with zeros. Other bytes at its end are called that.
 func TestBehindTheEnd(t *testing.T) {
 	text := []byte(strings.Repeat("some text that is compressed ", 20))
