@@ -51,7 +51,7 @@ type openAIChoice struct {
 type request struct {
 	prompts []prompt // of the completions interface, which can answer several in one response
 	field   string   // that has them
-	n       int64    // choices for each prompt, or 0
+	n       string   // choices for each prompt, or empty
 	echo    bool     // choices begin with the prompt
 }
 
@@ -59,6 +59,10 @@ type request struct {
 type prompt struct {
 	text string
 	ids  []int32
+}
+
+func (p prompt) equal(other prompt) bool {
+	return p.text == other.text && slices.Equal(p.ids, other.ids)
 }
 
 func isOpenAIBatch(f fields) bool { return f.has("custom_id", "response") }
@@ -170,28 +174,37 @@ func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (e
 }
 
 // requestField reads a field of the request, which stands in the object of that path.
-func (r *openAIResponse) requestField(s *jsonscan.Scanner, path string, name []byte) error {
+func (r *openAIResponse) requestField(s *jsonscan.Scanner, path string, name []byte) (err error) {
 	switch string(name) {
 	case "prompt":
-		if r.asked.prompts != nil {
-			s.Skip() // the error below comes first
-			return s.Errorf("is there beside another prompt, want one of them")
-		}
 		value := *s
 		prompts, err := promptsOf(s)
-		if r.asked = (request{prompts, path + "prompt", r.asked.n, r.asked.echo}); prompts == nil {
+		switch {
+		case err != nil:
+			return err
+		case prompts == nil:
 			drop(&value, &r.dropped, path, name)
+		case r.asked.prompts != nil && !slices.EqualFunc(r.asked.prompts, prompts, prompt.equal):
+			return s.Errorf("is not the other prompt of the line, want one of them")
+		default:
+			r.asked.prompts, r.asked.field = prompts, path+"prompt"
 		}
-		return err
+		return nil
 	case "body", "extra_body":
 		if s.Kind() == jsonscan.Object {
 			path += string(name) + "."
 			return s.Object(func(name []byte) error { return r.requestField(s, path, name) })
 		}
 	case "n":
-		return optional(s, &r.asked.n, (*jsonscan.Scanner).Int64)
+		if s.Kind() == jsonscan.Number {
+			r.asked.n, err = s.CanonicalNumber()
+			return err
+		}
 	case "echo":
-		return optional(s, &r.asked.echo, (*jsonscan.Scanner).Bool)
+		if s.Kind() == jsonscan.Bool {
+			r.asked.echo, err = s.Bool()
+			return err
+		}
 	}
 	known, err := noteSampling(s, name, path, &r.dropped, &r.warnings)
 	if !known {
@@ -350,8 +363,8 @@ func (r *openAIResponse) setPrompts() error {
 		}
 		return nil
 	}
-	if n%k != 0 || k > 1 && r.asked.n > 0 && r.asked.n != int64(n/k) {
-		return fmt.Errorf("there are %d choices for the %d prompts of the request, whose n is %d", n, k, max(r.asked.n, 1))
+	if n%k != 0 || k > 1 && r.asked.n != "" && r.asked.n != strconv.Itoa(n/k) {
+		return fmt.Errorf("there are %d choices for the %d prompts of the request, whose n is %s", n, k, cmp.Or(r.asked.n, "1"))
 	}
 	order := make([]int, n)
 	if k > 1 {
@@ -362,7 +375,7 @@ func (r *openAIResponse) setPrompts() error {
 	}
 	for i, c := range r.choices {
 		p := prompts[order[i]/(n/k)]
-		several := p.text != prompts[0].text || !slices.Equal(p.ids, prompts[0].ids)
+		several := !p.equal(prompts[0])
 		switch {
 		case several && r.group != "":
 			return fmt.Errorf("group_id is %s, but the request has several prompts: want a group_id in each choice, or none", printable.Text(r.group))
