@@ -217,14 +217,15 @@ func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 		}
 		return p.alone().perCall()
 	}
-	block, err := at(f.calls)
+	calls := f.calls
+	block, err := at(calls)
 	first := block
 	for err == nil {
 		long := block
 		differ := func() bool {
 			return perCall(long) > otherSpeed*perCall(block) || long.perCall()*otherSpeed < block.alone().perCall()
 		}
-		more := f.calls != first.calls && 8*block.took < float64(blockLimit) // after a growth, look for another
+		more := f.calls != calls && 8*block.took < float64(blockLimit) // after a growth, look for another
 		for err == nil && !differ() && (more || long.ns < float64(growRun) && long.took < float64(longRun)) && long.calls < 1e8 {
 			long, err = at(8 * long.calls)
 			more = false
@@ -249,7 +250,7 @@ func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 		f.calls, block = long.calls, long
 		f.plan(long.took)
 	}
-	if f.calls != first.calls {
+	if f.calls != calls {
 		d.note("%s takes %s at %d calls and %s at %d: compared at %d, and -benchtime sets another length",
 			f.name(), duration(first.perCall()), first.calls, duration(perCall(block)), block.calls, block.calls)
 	}

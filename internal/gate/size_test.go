@@ -69,8 +69,13 @@ func TestSize(t *testing.T) {
 	if p, err := new(discovery).lengthen(f, short, cold); err != nil || f.calls != 64 || p.calls != 64 {
 		t.Errorf("%d calls after a cold one, %v", f.calls, err)
 	}
+	// Nothing is known, and said, of calls that there was no time for.
+	d := discovery{comparison: &comparison{gate: &gate{}}}
+	if err := d.grow(f, func(int) (point, error) { return point{}, errTimeUp }); err != errTimeUp || len(d.report.Notes) > 0 {
+		t.Errorf("%v, notes %q", err, d.report.Notes)
+	}
 	f = newSteady("BenchmarkX")
-	d := discovery{comparison: &comparison{gate: &gate{Options: Options{Benchtime: Benchtime{Calls: 777}}}}}
+	d = discovery{comparison: &comparison{gate: &gate{Options: Options{Benchtime: Benchtime{Calls: 777}}}}}
 	must.Do(d.size(f, func(calls int) (point, error) { return point{calls, 1, 1, 1, 1}, nil }))
 	if f.calls != 777 || f.short != 0 {
 		t.Errorf("%+v", f)
