@@ -2,6 +2,8 @@ package gate
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,10 +12,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/gotest"
+	"github.com/seed621a2839/reweight/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 
@@ -245,6 +249,47 @@ func TestStartsNoMore(t *testing.T) {
 	found, err := d.leaves(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
 	if err != nil || len(found) > 0 || len(c.functions) != 1 || c.functions[0].Verdict != bench.Regression || c.functions[0].Message != "the new build: no start" {
 		t.Errorf("%v, %v, %+v", found, err, c.functions)
+	}
+}
+
+// A limited is a steady worker that fails at so many calls.
+type limited struct {
+	steady
+	most int
+}
+
+func (l limited) run(q worker.Request) (outcome, error) {
+	var calls int
+	if _, err := fmt.Sscanf(q.Benchtime, "%dx", &calls); err != nil || calls >= l.most {
+		return outcome{}, cmp.Or(err, error(newFailure("too many calls")))
+	}
+	o, err := l.steady.run(q)
+	o.took = time.Duration(float64(l.steady) * float64(calls))
+	return o, err
+}
+
+// TestBreaksAtMoreCalls: what breaks in the new side at more calls than a block has is a
+// regression, as go test makes more of them. If the base breaks there too, it is compared.
+func TestBreaksAtMoreCalls(t *testing.T) {
+	for _, c := range []struct {
+		base, now int
+		want      bench.Verdict
+		flake     string
+	}{
+		{1e9, 1e9, bench.Open, ""},
+		{1e9, 50_000, bench.Regression, "the new build: too many calls"},
+		{50_000, 50_000, bench.Open, "new build: too many calls"},
+	} {
+		side := func(most int) fakeSide {
+			return func(int) (bencher, error) { return limited{steady(100), most}, nil }
+		}
+		k := quietGate(0.01).newComparison(side(c.base), side(c.now))
+		k.CPU = 1
+		d, f, w := discovery{comparison: &k}, newSteady("BenchmarkX"), workers{c: &k}
+		err := d.calibrate(t.Context(), f, &w)
+		if err != nil || len(d.functions) != 1 || f.calls > 2000 || f.Verdict != c.want || cmp.Or(f.Message, f.flake) != c.flake || len(d.report.Notes) > 0 {
+			t.Errorf("%+v: %v, %+v, notes %q", c, err, f, d.report.Notes)
+		}
 	}
 }
 

@@ -283,45 +283,54 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 		return nil
 	}
 	calls, endless := 1, false
+	at := func(b bencher) func(int) (point, error) {
+		return func(n int) (point, error) {
+			calls = n
+			return timeCalls(b, f.leaf, n)
+		}
+	}
+	again := func(b bencher) error {
+		_, _, err := runLeaf(b, f.leaf, calls, 1)
+		return err
+	}
 	size := func() error {
-		err := w.run(ctx, 0, func(b bencher) error {
-			return d.size(f, func(n int) (point, error) {
-				calls = n
-				return timeCalls(b, f.leaf, n)
-			})
-		})
+		err := w.run(ctx, 0, func(b bencher) error { return d.size(f, at(b)) })
 		if why, ok := errors.AsType[*failure](err); ok && why.hung { // a single call has ended in time
 			endless, err = true, nil
 		}
 		return err
 	}
-	lost, err := d.insist(ctx, w, f, size, func(b bencher) error {
-		_, _, err := runLeaf(b, f.leaf, calls, 1)
-		return err
-	})
+	lost, err := d.insist(ctx, w, f, size, again)
 	if endless {
 		d.endless = append(d.endless, f.name())
 	}
 	if lost || endless || err != nil {
 		return err
 	}
-	d.functions = append(d.functions, f)
 	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 && !f.leaf.untimed; side++ {
-		calls := f.calls
-		err := w.run(ctx, side, func(b bencher) error {
-			return d.grow(f, func(n int) (point, error) { return timeCalls(b, f.leaf, n) })
-		})
-		if errors.Is(err, errTimeUp) { // it can be measured as it is
-			return nil
+		before := f.calls
+		err = w.run(ctx, side, func(b bencher) error { return d.grow(f, at(b)) })
+		why, ok := errors.AsType[*failure](err)
+		if ok && !why.hung {
+			var b blame
+			if why, b, err = w.judge(ctx, err, again); b == newBuild { // at more calls than it would be compared at
+				d.lost(f, b, why)
+				return nil
+			}
 		}
-		if why, ok := errors.AsType[*failure](err); ok { // if it is not by chance, it fails again when it is compared
+		if errors.Is(err, errTimeUp) { // it can be measured as it is
+			err = nil
+			break
+		}
+		if ok { // if it is not by chance, it fails again when it is compared
 			f.flakes, f.flake, err = 1, why.where(), nil
 		}
-		if err != nil || f.calls != calls {
-			return err
+		if err != nil || f.calls != before {
+			break
 		}
 	}
-	return nil
+	d.functions = append(d.functions, f)
+	return err
 }
 
 // fit leaves out the slowest benchmarks until the others can probably be decided in the time
