@@ -142,6 +142,41 @@ func TestBudget(t *testing.T) {
 	})
 }
 
+// TestSlowStart: a package whose processes take too long to start is left out, as a benchmark
+// is that takes too long. If the base starts soon, the new side fails.
+func TestSlowStart(t *testing.T) {
+	for _, c := range []struct {
+		base, now time.Duration
+		notes     string
+		results   int
+	}{
+		{time.Minute, time.Minute, "Left out, as a run takes longer than 2s, too long for -budget 20s: all benchmarks", 0},
+		{time.Second, time.Minute, "Left out, as a run takes longer than 2s, too long for -budget 20s: all benchmarks", 0},
+		{time.Millisecond, time.Minute, "", 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := quietGate(0.01)
+			defer g.steps.close()
+			g.Budget, g.Bench = 20*time.Second, "."
+			side := func(start time.Duration) fakeSide {
+				return func(int) (bencher, error) {
+					time.Sleep(min(start, g.patience()))
+					if start > g.patience() {
+						return nil, &failure{what: "no answer in time", hung: true}
+					}
+					return steady(100), nil
+				}
+			}
+			k := g.newComparison(side(c.base), side(c.now))
+			has := map[string]gotest.Package{".": {Path: "m", Rel: ".", Benchmarks: []gotest.Benchmark{{Name: "BenchmarkX"}}}}
+			err := k.findAndCompare(t.Context(), [2]map[string]gotest.Package{has, has}, []string{"."})
+			if notes := strings.Join(g.report.Notes, "\n"); err != nil || notes != c.notes || len(g.report.Results) != c.results {
+				t.Errorf("%+v: %v, %+v, notes %s", c, err, g.report.Results, notes)
+			}
+		})
+	}
+}
+
 // TestQueued: what a thread of the runtime waits for a CPU is not taken for what the work does.
 func TestQueued(t *testing.T) {
 	const ms = time.Millisecond

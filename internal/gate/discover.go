@@ -43,13 +43,24 @@ func (d *discovery) find(ctx context.Context, name string) error {
 		}
 		return nil
 	}
+	slow := false
 	start := func() (err error) {
+		base := time.Duration(0)
 		for side := 0; side < 2 && err == nil; side++ {
+			begin := time.Now()
 			err = w.run(ctx, side, begins)
+			if slow = d.isSlow(err, base); slow {
+				return nil
+			}
+			base = time.Since(begin)
 		}
 		return err
 	}
 	lost, err := d.insist(ctx, &w, all, start, begins)
+	if slow {
+		d.endless = append(d.endless, all.name())
+		return nil
+	}
 	if errors.Is(err, errTimeUp) {
 		d.unfound = append(d.unfound, all.name())
 		return nil
@@ -100,6 +111,13 @@ func (d *discovery) find(ctx context.Context, name string) error {
 		}
 	}
 	return nil
+}
+
+// isSlow reports whether an error is that a side gave no answer in time, where it may only be
+// slow: the base, or the new build, if the base took long as well.
+func (d *discovery) isSlow(err error, base time.Duration) bool {
+	why, ok := errors.AsType[*failure](err)
+	return ok && why.hung && (why.side == 0 || 4*base > d.patience())
 }
 
 func inPackage(pkg gotest.Package, name string) string {
@@ -185,12 +203,11 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 			begin := time.Now()
 			err := w.run(ctx, i, func(p bencher) (err error) { has[i], err = list(p, q); return err })
 			took[i] = time.Since(begin)
-			why, ok := errors.AsType[*failure](err)
-			if ok && why.hung && (i == 0 || 4*took[0] > d.patience()) { // it may only be slow
+			if d.isSlow(err, took[0]) {
 				d.endless = append(d.endless, inPackage(pkg, b.Name))
 				return nil, nil
 			}
-			if ok {
+			if why, ok := errors.AsType[*failure](err); ok {
 				has[i] = listing{failed: failures{b.Name: why}}
 			} else if err != nil {
 				return nil, err
