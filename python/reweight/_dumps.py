@@ -234,6 +234,8 @@ def from_text(path: PathLike, tokenizer: Any, *, open_tag: Sequence[int] = (), c
     with open(file_name("path", path), "rb") as file:
         parquet = file.read(4) == b"PAR1"
     name, rows = ("advantages", _trl_rows(path)) if parquet else ("rewards", _verl_rows(path))
+    if not rows:
+        raise InputError("path", f"is {os.fspath(path)}, which has no samples")
     ids: List[Any] = []
     mask: List[Any] = []
     ends = []

@@ -245,6 +245,11 @@ class Texts(Folder):
         ):
             lines.write_text(json.dumps({**good, **change}))
             self.refuses(problem, lambda: rollout.from_text(lines, words))
+        lines.write_text("")
+        self.refuses(f"is {lines}, which has no samples", lambda: rollout.from_text(lines, words))
+        columns = {name: pyarrow.array([], pyarrow.string()) for name in ("prompt", "completion", "advantage")}
+        parquet.write_table(pyarrow.table(columns), self.path)
+        self.refuses(f"is {self.path}, which has no samples", lambda: rollout.from_text(self.path, words))
         parquet.write_table(pyarrow.Table.from_pylist([{"prompt": "x"}]), self.path)
         problem = f"is {self.path}, which lacks advantage and completion of TRL's log_completions"
         self.refuses(problem, lambda: rollout.from_text(self.path, words))
