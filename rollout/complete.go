@@ -57,11 +57,20 @@ type counts struct {
 	top                        int // the most log-probabilities of the most likely tokens at one token, where they are dropped
 	topTokens                  int // response tokens that have some
 
-	unknown map[string]int // lines with a field of that name, which our own JSONL does not have
-	records int            // trajectories, or turns of them, with response tokens
-	zeros   map[string]int // of these, by the name of the array, those whose log-probabilities are all 0
-	retold  []*retold      // of each file that has some
+	unknown map[string]int   // lines with a field of that name, which our own JSONL does not have
+	records int              // trajectories, or turns of them, with response tokens
+	zeros   map[string]zeros // by the name of the array
+	retold  []*retold        // of each file that has some
 }
+
+// A zeros says in how many records all log-probabilities are 0.
+type zeros struct {
+	records int
+	long    bool // one of these is too long for a model to be certain of each token
+}
+
+// longAnswer is the number of response tokens from which on a model is hardly certain of each.
+const longAnswer = 8
 
 // A retold says how many turns of a file have a prompt that is not the tokens before it.
 type retold struct {
@@ -91,7 +100,7 @@ func newCompleter(opt Options, several bool, warnings []string) completer {
 		entropy:  make(map[string]*originSum),
 		groups:   make(map[[16]byte]group),
 		dropped:  make(map[string]bool),
-		found:    counts{unknown: make(map[string]int), zeros: make(map[string]int)},
+		found:    counts{unknown: make(map[string]int), zeros: make(map[string]zeros)},
 		warnings: warnings,
 	}
 }
@@ -232,7 +241,7 @@ func (c *completer) complete(r *record) error {
 	c.found.responses += responses
 	if responses > 0 {
 		c.found.records++
-		c.countZeros(r)
+		c.countZeros(r, responses)
 	}
 	if len(r.Entropy) == 0 && r.OldLogits.Rows() == 0 {
 		if err := c.estimateEntropy(r, responses); err != nil {
@@ -287,7 +296,7 @@ func (r *record) checkLogprobs() error {
 }
 
 // countZeros counts the arrays of log-probabilities that are 0 at all response tokens.
-func (c *completer) countZeros(r *record) {
+func (c *completer) countZeros(r *record, responses int) {
 	for _, a := range r.Arrays() {
 		if a.Statistic != reweight.StatisticLogprob && a.Field != "RolloutLogprobs" || a.Len() == 0 {
 			continue
@@ -300,7 +309,9 @@ func (c *completer) countZeros(r *record) {
 			}
 		}
 		if zero {
-			c.found.zeros[a.Name]++
+			z := c.found.zeros[a.Name]
+			z.records, z.long = z.records+1, z.long || responses >= longAnswer
+			c.found.zeros[a.Name] = z
 		}
 	}
 }
@@ -655,8 +666,12 @@ func (n counts) warnings(opt *Options) []string {
 		all = append(all, "Lines of JSON have fields that no array takes: "+strings.Join(fields, ", ")+" of them. docs/formats.md lists the names.")
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.zeros)) {
+		z := n.zeros[name]
+		if !z.long && z.records < n.records {
+			continue
+		}
 		all = append(all, fmt.Sprintf("%s is 0 at every response token in %d of %d trajectories or turns, as if each token had been certain: "+
-			"some servers and trainers write that where they compute none.", name, n.zeros[name], n.records))
+			"some servers and trainers write that where they compute none.", name, z.records, n.records))
 	}
 	for _, r := range n.retold {
 		all = append(all, fmt.Sprintf("%s: the prompt of this turn is not known to be the tokens of the turns before it, and stands behind them whole: "+

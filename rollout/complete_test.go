@@ -511,8 +511,11 @@ func TestZeroLogprobs(t *testing.T) {
 		{`{"role": [0, 2], "entropy": [0, 0]}`, nil},
 		{`{"role": [0, 2, 1], "old_logprobs": [-1, 0, -0.0]}`, []string{"old_logprobs" + zeros + "1 of 1 trajectories"}},
 		{`{"role": [0, 2, 1], "old_logprobs": [0, 0, -1e-9]}`, nil},
-		{`{"role": [0, 0], "old_logprobs": [0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, -1]}`,
+		{`{"role": [0, 0], "old_logprobs": [0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, 0]}` + "\n" + `{"role": [1], "old_logprobs": [0]}`,
+			[]string{"old_logprobs" + zeros + "2 of 2 trajectories"}},
+		{`{"role": [1, 1, 1, 1, 1, 1, 1, 2], "old_logprobs": [0, 0, 0, 0, 0, 0, 0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, -1]}`,
 			[]string{"old_logprobs" + zeros + "1 of 2 trajectories"}},
+		{`{"role": [0, 1, 1, 1, 1, 1, 1, 2], "old_logprobs": [0, 0, 0, 0, 0, 0, 0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, -1]}`, nil}, // a short answer
 		{`{"role": [2, 2], "old_logprobs": [-1, -1], "ref_logprobs": [0, 0], "rollout_logprobs": [0, 0]}`,
 			[]string{"ref_logprobs" + zeros + "1 of 1 trajectories", "rollout_logprobs" + zeros + "1 of 1 trajectories"}},
 		{`{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": 0}, {"token": "b", "logprob": 0.0}]}}]}`, []string{"old_logprobs" + zeros + "1 of 1"}},
