@@ -565,7 +565,8 @@ class Rewards(unittest.TestCase):
                         mask, got = numpy(output["completion_mask"]) != 0, numpy(output["advantages"])
                         A, compared = from_rewards(name, rewards, mask, self.entropy(made, output), groups)
                         if name == "group_filter":
-                            kept = compared & [np.ptp(rewards[compared & (groups == g)]) > 0 if compared[groups == g].any() else False for g in groups]
+                            differ = [len(set(rewards[compared & (groups == g)])) > 1 for g in groups]
+                            kept = compared & np.array(differ)
                             w = mask * kept[:, None]
                             A = own[:, None] * w * (mask.sum() / max(w.sum(), 1) if loss_type == "dapo" else 1)
                         elif name == "group_mean":
@@ -644,7 +645,8 @@ class Rewards(unittest.TestCase):
                 "None", loss_type=loss_type, max_steps=1, mask_truncated_completions=True, max_completion_length=2,
                 generation_kwargs={"suppress_tokens": [0, 1]},  # none ends in time
             )  # fmt: skip
-            for name in (*self.SCHEMES, "aem", "empg", "entropy_mask", "actfocus", "overlong+reinforce++", "reinforce++_baseline+actfocus+aem"):
+            others = "aem", "empg", "entropy_mask", "actfocus", "overlong+reinforce++", "reinforce++_baseline+actfocus+aem"
+            for name in (*self.SCHEMES, *others):
                 for tokens in 0, 1, 2:
 
                     def few(trainer, inputs):
@@ -680,7 +682,8 @@ class Rewards(unittest.TestCase):
                 made.model.train()
                 made.credit = made.report.credit = Credit(scheme, show_every=1, dir=folder)
                 self.batches(made, lambda: made._generate_and_score_completions(list(inputs)))
-                found = [re.search(r": group (\d), reward (\S+), 1 turn,", title).groups() for title, _ in sections(f"{folder}/batch-000001.html")]
+                titles = [title for title, _ in sections(f"{folder}/batch-000001.html")]
+                found = [re.search(r": group (\d), reward (\S+), 1 turn,", title).groups() for title in titles]
                 rewards = scored(*self.CASES[case][1:])
                 there = np.flatnonzero(~np.isnan(rewards))
                 self.assertEqual([int(group) for group, _ in found], (there // 4).tolist())
@@ -689,7 +692,8 @@ class Rewards(unittest.TestCase):
     def test_two_processes(self):
         """A group lies in both: the numbers are those of the whole."""
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, folder, "rewards"]
+            run = "torch.distributed.run", "--standalone", "--nproc-per-node=2"
+            command = [sys.executable, "-m", *run, __file__, folder, "rewards"]
             environ = environment(OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true")
             done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -697,7 +701,9 @@ class Rewards(unittest.TestCase):
         rewards, groups = scored(*TWO[1:]), np.arange(12) // 4
         for name in self.SCHEMES[:-1]:
             with self.subTest(name):
-                own, got, mask, entropy = (np.concatenate([p[f"{name} {x}"] for p in parts]) for x in ("own", "got", "mask", "entropy"))
+                own, got, mask, entropy = (
+                    np.concatenate([p[f"{name} {x}"] for p in parts]) for x in ("own", "got", "mask", "entropy")
+                )
                 A, _ = from_rewards(name, rewards, mask, entropy, groups)
                 np.testing.assert_allclose(got, A, atol=1e-5, rtol=1e-5)
                 if name == "group_mean":
