@@ -39,11 +39,19 @@ class Backend(Protocol):
     result is the address, in the memory of the device, of the struct of that name:
     fields of 8 bytes each. A GPU queues its work on the current stream of PyTorch.
     workers are threads that share rows of logits: 0 stands for the CPUs that this
-    process may use, and a GPU does not read it. apart is for a GPU alone.
+    process may use, and a GPU does not read it. apart is for a GPU alone. tensors says that
+    the logits are PyTorch's, whose own threads may share them on the CPU.
     """
 
     def token_stats(
-        self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int, apart: Optional[Apart] = None
+        self,
+        dst: Stats,
+        logits: Rows,
+        ids: Ids,
+        temperature: float,
+        workers: int,
+        apart: Optional[Apart] = None,
+        tensors: bool = False,
     ) -> None: ...
 
     def row_gradient(
@@ -59,6 +67,7 @@ class Backend(Protocol):
         options: RowGradientOptions,
         workers: int,
         apart: Optional[Apart] = None,
+        tensors: bool = False,
     ) -> None: ...
 
     def actfocus(self, result: int, weights: int, batch: Batch, options: ActFocusOptions) -> None: ...

@@ -182,7 +182,14 @@ class CUDA:
         )
 
     def token_stats(
-        self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int, apart: Optional[Apart] = None
+        self,
+        dst: Stats,
+        logits: Rows,
+        ids: Ids,
+        temperature: float,
+        workers: int,
+        apart: Optional[Apart] = None,
+        tensors: bool = False,
     ) -> None:
         _library.cpu().token_stats(dst, _no_rows(logits), ids, temperature, 1)
         if logits.rows == 0:
@@ -220,6 +227,7 @@ class CUDA:
         options: RowGradientOptions,
         workers: int,
         apart: Optional[Apart] = None,
+        tensors: bool = False,
     ) -> None:
         _library.cpu().row_gradient(
             _no_rows(dst), _no_rows(logits), ids, logprobs, entropy, grad, grad_entropy, lse, options, 1

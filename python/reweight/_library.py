@@ -105,11 +105,11 @@ class CPU:
     def __init__(self, isa: int) -> None:
         self.thread = _Thread(isa)
 
-    def _call(self, function: Any, *args: Any, workers: int = 1) -> None:
+    def _call(self, function: Any, *args: Any, workers: int = 1, parallel: Optional[int] = None) -> None:
         """Calls the function, and raises what it finds wrong."""
         thread = self.thread
         workspace, error = thread.workspace, thread.error
-        workspace.workers, workspace.parallel = workers, _parallel
+        workspace.workers, workspace.parallel = workers, parallel
         if function(workspace, *args, error):
             raise reported(error)
 
@@ -119,9 +119,19 @@ class CPU:
         self.thread.grow(_lib.reweight_scratch_size(batch.tokens, batch.trajectories, batch.tokens))
 
     def token_stats(
-        self, dst: Stats, logits: Rows, ids: Ids, temperature: float, workers: int, apart: object = None
+        self,
+        dst: Stats,
+        logits: Rows,
+        ids: Ids,
+        temperature: float,
+        workers: int,
+        apart: object = None,
+        tensors: bool = False,
     ) -> None:
-        self._call(_lib.reweight_token_stats, dst, logits, ids, temperature, workers=workers or cpus())
+        self._call(
+            _lib.reweight_token_stats, dst, logits, ids, temperature,
+            workers=workers or cpus(), parallel=_parallel if tensors else None,
+        )
 
     def row_gradient(
         self,
@@ -136,10 +146,11 @@ class CPU:
         options: RowGradientOptions,
         workers: int,
         apart: object = None,
+        tensors: bool = False,
     ) -> None:
         self._call(
             _lib.reweight_row_gradient, dst, logits, ids, logprobs, entropy, grad, grad_entropy, lse, options,
-            workers=workers or cpus(),
+            workers=workers or cpus(), parallel=_parallel if tensors else None,
         )
 
     def actfocus(self, result: int, weights: int, batch: Batch, options: ActFocusOptions) -> None:
@@ -215,19 +226,15 @@ class CPU:
         )
 
 
-# The reweight_parallel of workspaces: an address, or None for threads of the library's own.
+# The reweight_parallel that rows of tensors take: an address, or None for threads of the library's own.
 _parallel: Optional[int] = None
 
 
 def share_threads(address: Optional[int]) -> None:
-    """Has rows of logits shared among the threads of a reweight_parallel that outlives the process, or by None among
-    threads of the library's own."""
+    """Has rows of tensors shared among the threads of a reweight_parallel that outlives the process, or by None among
+    threads of the library's own, as those of NumPy's arrays are. It serves in a fork, too."""
     global _parallel
     _parallel = address
-
-
-# Threads end in a fork, and OpenMP would wait for them.
-os.register_at_fork(after_in_child=lambda: share_threads(None))
 
 
 def cpus() -> int:

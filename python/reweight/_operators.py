@@ -16,7 +16,7 @@ from torch import Tensor
 from . import _generated, _head, _library, _openmp, _rows, _schemes
 from .batch import Batch
 
-_library.share_threads(_openmp.address())
+_library.share_threads(_openmp.share())
 
 _LIBRARY: Any = torch.library.Library("reweight", "DEF")  # type: ignore[no-untyped-call]
 

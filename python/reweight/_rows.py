@@ -138,7 +138,7 @@ def _token_stats(
         dst = _generated.Stats(*p[1:])
         chosen = _generated.Ids(p[0], y is not None and y.dtype is I64)
         try:
-            run.token_stats(dst, part.logits, chosen, temperature, workers, part.apart)
+            run.token_stats(dst, part.logits, chosen, temperature, workers, part.apart, _of_torch(x))
         except InputError as e:
             raise located(e, x.shape[:-1]) from None
 
@@ -214,11 +214,15 @@ def row_gradient(
         chosen = _generated.Ids(p[0], y.dtype is I64)
         try:
             run.row_gradient(
-                part.dst, part.logits, chosen, p[1], p[2], p[3], p[4], p[5], options, workers, part.apart
+                part.dst, part.logits, chosen, p[1], p[2], p[3], p[4], p[5], options, workers, part.apart, _of_torch(x)
             )
         except InputError as e:
             raise located(e, shape) from None
     return dst.owner
+
+
+def _of_torch(x: Array) -> bool:
+    return not isinstance(x.owner, np.ndarray)
 
 
 def _rows_shape(argument: str, x: Array) -> Tuple[int, ...]:
