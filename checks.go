@@ -131,12 +131,8 @@ func checkBounds(low, high float64) error {
 	return cmp.Or(checkNotNegative("Low", low), checkAtLeast("High", high, low, "Low"))
 }
 
-func checkTemperature(tau float64) error {
-	if !(tau > 0) || math.IsInf(tau, 1) {
-		return badInput("Temperature", problem.PositiveFinite, tau)
-	}
-	return nil
-}
+// checkTemperature wants one that leaves what is computed with it within float32.
+func checkTemperature(arg string, tau float64) error { return checkRange(arg, tau, 1e-30, 1e30) }
 
 // checkName wants a value that has a name.
 func checkName[E ~uint8](arg string, value E, names []string) error {
@@ -329,7 +325,11 @@ func checkRanges(name string, n, size int, offsets []int32) error {
 func checkIDs(arg string, ids []int32, lowest, vocab int) error {
 	for r, id := range ids {
 		if int(id) < lowest || int(id) >= vocab {
-			return badElement(arg, r, problem.ID, id, vocab-1, vocab)
+			p := problem.ID
+			if lowest < 0 {
+				p = problem.IDOrNone
+			}
+			return badElement(arg, r, p, id, vocab-1, vocab)
 		}
 	}
 	return nil

@@ -65,7 +65,7 @@ func TestEdges(t *testing.T) {
 
 // TestTemperature: lse is that of the raw logits, the others of x / tau.
 func TestTemperature(t *testing.T) {
-	for _, tau := range []float64{0.5, 0.7, 2, 1e-3, 1e-7, 1e7} {
+	for _, tau := range []float64{0.5, 0.7, 2, 1e-3, 1e-7, 1e7, 1e-30, 1e30} {
 		var row []float32
 		for _, z := range []float64{1, 2, 4, -1, 0.5} {
 			row = append(row, float32(tau*z))
@@ -124,6 +124,13 @@ func TestErrors(t *testing.T) {
 		{"Logprobs has 1 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:1], nil, f[:2], nil, reweight.DefaultRowGradient)},
 		{"Entropy has 0 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], nil, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})},
 		{"Entropy has 0 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], f[:2], reweight.DefaultRowGradient)},
+		{"ids[1] is -1, want 0 to 3, for rows of 4 logits", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, []int32{0, -1}, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient)},
+		{"ids[1] is -2, want -1 to 3, for rows of 4 logits", func(ws *reweight.Workspace) error {
+			of := reweight.RowGradientInput{Logprobs: f[:2], Grad: f[:2], LSE: f[:2]}
+			return ws.RowGradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, []int32{-1, -2}, of, reweight.DefaultRowGradient)
+		}},
+		{"Temperature is 9e-31, want 1e-30 to 1e+30", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, 9e-31)},
+		{"Temperature is 1.1e+30, want 1e-30 to 1e+30", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], nil, reweight.RowGradientOptions{Temperature: 1.1e30})},
 		{"GradEntropy has 1 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], f[:1], reweight.DefaultRowGradient)},
 		{"dst.Entropy has 3 elements, want 2, one per row", stats(S{Entropy: row(3)}, L{Vocab: 6, F32: f}, ids, 1)},
 		{"Grad has 3 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:3], nil, reweight.DefaultRowGradient)},

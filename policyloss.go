@@ -192,7 +192,7 @@ func (opt *LossOptions) checkPolicy() error {
 			return checkPositive("RatioCap", opt.RatioCap, math.MaxFloat32)
 		}
 	case PolicySAPO:
-		return cmp.Or(checkRange("TauPos", opt.TauPos, minTau, maxTau), checkRange("TauNeg", opt.TauNeg, minTau, maxTau))
+		return cmp.Or(checkTemperature("TauPos", opt.TauPos), checkTemperature("TauNeg", opt.TauNeg))
 	case PolicyDRO:
 		return checkPositive("Beta", opt.Beta, math.MaxFloat32)
 	case PolicyKLCov:
@@ -228,9 +228,6 @@ func (opt *LossOptions) checkSet() error {
 	}
 	return nil
 }
-
-// Temperatures of SAPO between these leave what it computes within float32.
-const minTau, maxTau = 1e-30, 1e30
 
 // traits returns those of the policy.
 func (opt *LossOptions) traits() PolicyTraits { return opt.Policy.Traits() }

@@ -9,7 +9,7 @@ import (
 
 // RowGradientOptions are the options of [Workspace.RowGradient]. The zero value is an error.
 type RowGradientOptions struct {
-	Temperature  float64 // tau of the policy: positive and finite
+	Temperature  float64 // tau of the policy: 1e-30 to 1e30
 	EntropyBonus float64 // in the loss L - EntropyBonus * sum_t H_t; finite, 0 for none
 }
 
@@ -88,7 +88,7 @@ func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, of RowGradient
 			return err
 		}
 	}
-	if err := checkTemperature(opt.Temperature); err != nil {
+	if err := checkTemperature("Temperature", opt.Temperature); err != nil {
 		return err
 	}
 	// Calls gradientRow for each row, from as many goroutines as there are workers.

@@ -19,7 +19,7 @@ type Stats struct {
 
 // TokenStatsOptions are the options of [Workspace.TokenStats]. The zero value is an error.
 type TokenStatsOptions struct {
-	Temperature float64 // tau: positive and finite; LSE is always at 1
+	Temperature float64 // tau: 1e-30 to 1e30; LSE is always at 1
 }
 
 // DefaultTokenStats is temperature 1.
@@ -82,7 +82,7 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 			return err
 		}
 	}
-	if err := checkTemperature(opt.Temperature); err != nil {
+	if err := checkTemperature("Temperature", opt.Temperature); err != nil {
 		return err
 	}
 	want := wantSum

@@ -120,8 +120,9 @@ func checkIDs(ids IDs, logits *Rows) error {
 }
 
 func checkTemperature(tau float64) error {
-	if !(tau > 0) || math.IsInf(tau, 1) {
-		return badInput("Temperature", problem.PositiveFinite, tau)
+	const low, high = 1e-30, 1e30 // as on the CPU
+	if !(tau >= low && tau <= high) {
+		return badInput("Temperature", problem.Range, tau, low, high)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ typedef enum reweight_problem {
 	REWEIGHT_PROBLEM_NOT_NEGATIVE_32 = 7, /* is %g, want 0 to 3.4e38 */
 	REWEIGHT_PROBLEM_FINITE = 8, /* is %g, want a finite number */
 	REWEIGHT_PROBLEM_FINITE_32 = 9, /* is %g, want a number that float32 can hold */
-	REWEIGHT_PROBLEM_POSITIVE_FINITE = 10, /* is %g, want a positive, finite number */
+	REWEIGHT_PROBLEM_ID_OR_NONE = 10, /* is %d, want -1 to %d, for rows of %d logits */
 	REWEIGHT_PROBLEM_DUAL_CLIP = 11, /* is %g, want a finite number above 1, or 0 for none */
 	REWEIGHT_PROBLEM_NAME = 12, /* is %d, want 0 to %d: one of [%s] */
 	REWEIGHT_PROBLEM_MISSING = 13, /* is NULL, want %d elements */
@@ -322,14 +322,14 @@ typedef struct reweight_stats {
 
 /* Computes the statistics of each row: one pass over it, two if the temperature is not 1
  * and lse is wanted. ids is read only if dst->logprobs is set, and may be NULL otherwise.
- * temperature is positive and finite; lse is always at 1. A row with a NaN has NaN
+ * temperature is 1e-30 to 1e30; lse is always at 1. A row with a NaN has NaN
  * throughout; one with +inf, or all -inf, has that lse, and NaN for the others. */
 REWEIGHT_API int reweight_token_stats(const reweight_workspace *ws, const reweight_stats *dst,
                                       const reweight_rows *logits, const reweight_ids *ids, double temperature,
                                       reweight_error *error);
 
 typedef struct reweight_row_gradient_options {
-	double temperature;   /* of the policy: positive and finite */
+	double temperature;   /* of the policy: 1e-30 to 1e30 */
 	double entropy_bonus; /* c in the loss L - c * sum_t H_t; finite */
 } reweight_row_gradient_options;
 

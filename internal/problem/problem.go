@@ -53,7 +53,7 @@ var (
 	NotNegative32    = coded("NOT_NEGATIVE_32", "is %v, want 0 to 3.4e38", "d")
 	Finite           = coded("FINITE", "is %v, want a finite number", "d")
 	Finite32         = coded("FINITE_32", "is %v, want a number that float32 can hold", "d")
-	PositiveFinite   = coded("POSITIVE_FINITE", "is %v, want a positive, finite number", "d")
+	IDOrNone         = coded("ID_OR_NONE", "is %v, want -1 to %v, for rows of %v logits", "iii")
 	DualClip         = coded("DUAL_CLIP", "is %v, want a finite number above 1, or 0 for none", "d")
 	Name             = coded("NAME", "is %v, want 0 to %v: one of %v", "iil")
 	Missing          = coded("MISSING", "is NULL, want %v elements", "i")

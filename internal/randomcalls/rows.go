@@ -213,7 +213,7 @@ var trialsOnRows = []Trial{
 			for r := range rows {
 				lse[r] = one(d, lse[r], lse[r]/float32(opt.Temperature), d.value(d.Rand))
 				if d.IntN(4) == 0 {
-					ids[r] = -1 // of another column
+					ids[r] = -1 - int32(d.IntN(30)/29) // of another column, or of none
 				}
 			}
 		}

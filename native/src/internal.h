@@ -500,7 +500,7 @@ int rw_check_workers(const reweight_workspace *ws, reweight_error *error);
 int rw_check_rows(int32_t argument, const reweight_rows *m, reweight_error *error);
 int rw_check_row_array(int32_t argument, const void *array, int64_t rows, reweight_error *error);
 int rw_check_ids(const reweight_ids *ids, int64_t rows, int64_t lowest, int64_t vocab, reweight_error *error);
-int rw_check_temperature(double temperature, reweight_error *error);
+int rw_check_temperature(int32_t argument, double temperature, reweight_error *error);
 
 /* Calls do_row for each row of a call, from as many threads as there are workers and as
  * there is work for. */

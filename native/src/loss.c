@@ -5,10 +5,6 @@
 
 /* ---- The options ---- */
 
-/* Temperatures of SAPO between these leave what it computes within float32. */
-#define MIN_TAU 1e-30
-#define MAX_TAU 1e30
-
 /* Says which option of the choice of tokens is out of range. */
 static int check_cov(const reweight_loss_options *o, reweight_error *error) {
 	if (!(o->cov_share > 0 && o->cov_share <= 1))
@@ -56,8 +52,8 @@ static int check_policy(const reweight_loss_options *o, reweight_error *error) {
 	case REWEIGHT_POLICY_KL_COV:
 		return rw_check_not_negative(REWEIGHT_ARG_COV_COEF, o->cov_coef, error) || check_cov(o, error);
 	case REWEIGHT_POLICY_SAPO:
-		return rw_check_range(REWEIGHT_ARG_TAU_POS, o->tau_pos, MIN_TAU, MAX_TAU, error) ||
-		       rw_check_range(REWEIGHT_ARG_TAU_NEG, o->tau_neg, MIN_TAU, MAX_TAU, error);
+		return rw_check_temperature(REWEIGHT_ARG_TAU_POS, o->tau_pos, error) ||
+		       rw_check_temperature(REWEIGHT_ARG_TAU_NEG, o->tau_neg, error);
 	case REWEIGHT_POLICY_VESPO:
 		return rw_check_not_negative(REWEIGHT_ARG_POWER_POS, o->power_pos, error) ||
 		       rw_check_not_negative(REWEIGHT_ARG_DECAY_POS, o->decay_pos, error) ||

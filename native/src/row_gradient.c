@@ -138,7 +138,7 @@ int reweight_row_gradient(const reweight_workspace *ws, const reweight_rows *dst
 	if (!bad) bad = rw_check_row_array(REWEIGHT_ARG_GRAD, grad, rows, error);
 	if (!bad) bad = rw_check_ids(ids, rows, lse ? -1 : 0, logits->vocab, error);
 	if (!bad && (bonus != 0 || grad_entropy)) bad = rw_check_row_array(REWEIGHT_ARG_ENTROPY, entropy, rows, error);
-	if (!bad) bad = rw_check_temperature(options->temperature, error);
+	if (!bad) bad = rw_check_temperature(REWEIGHT_ARG_TEMPERATURE, options->temperature, error);
 	if (bad) return bad;
 	gradient_call c = {isa, dst, logits, ids, logprobs, entropy, grad, grad_entropy, lse, options->temperature, bonus};
 	rw_run_rows(ws, rows, logits->vocab, gradient_row, &c);

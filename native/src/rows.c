@@ -124,16 +124,15 @@ int rw_check_ids(const reweight_ids *ids, int64_t rows, int64_t lowest, int64_t 
 	if (bad) return bad;
 	for (int64_t r = 0; r < rows; r++) {
 		int64_t id = rw_id(ids, r);
-		if (id < lowest || id >= vocab)
-			return BAD(error, ID, REWEIGHT_ARG_IDS, r, id, vocab - 1, vocab);
+		if (id >= lowest && id < vocab) continue;
+		if (lowest < 0) return BAD(error, ID_OR_NONE, REWEIGHT_ARG_IDS, r, id, vocab - 1, vocab);
+		return BAD(error, ID, REWEIGHT_ARG_IDS, r, id, vocab - 1, vocab);
 	}
 	return REWEIGHT_OK;
 }
 
-int rw_check_temperature(double temperature, reweight_error *error) {
-	if (!(temperature > 0) || !is_finite(temperature))
-		return BAD(error, POSITIVE_FINITE, REWEIGHT_ARG_TEMPERATURE, -1, bits64(temperature));
-	return REWEIGHT_OK;
+int rw_check_temperature(int32_t argument, double temperature, reweight_error *error) {
+	return rw_check_range(argument, temperature, 1e-30, 1e30, error);
 }
 
 /* ---- Threads ---- */

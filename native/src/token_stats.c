@@ -163,7 +163,7 @@ int reweight_token_stats(const reweight_workspace *ws, const reweight_stats *dst
 	if (!dst->lse && !dst->entropy && !dst->logprobs && !dst->log_sum_sq_probs)
 		return BAD(error, NO_OUTPUT, REWEIGHT_ARG_DST, -1);
 	if (dst->logprobs) bad = rw_check_ids(ids, logits->rows, 0, logits->vocab, error);
-	if (!bad) bad = rw_check_temperature(temperature, error);
+	if (!bad) bad = rw_check_temperature(REWEIGHT_ARG_TEMPERATURE, temperature, error);
 	if (bad) return bad;
 	row_want want = dst->log_sum_sq_probs ? WANT_SQUARES : dst->entropy ? WANT_ENTROPY : WANT_SUM;
 	stats_call c = {isa, dst, logits, ids, temperature, want, log64((double)logits->vocab)};

@@ -6,7 +6,7 @@ import operator
 import os
 import sys
 from pathlib import Path
-from typing import Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -56,8 +56,7 @@ def reported(error: Error) -> InputError:
 
 
 def _shown(kind: str, value: int, names: Sequence[str]) -> str:
-    """Returns a value of a report as Go shows it: floats with the fewest digits that give them
-    back."""
+    """Returns a value of a report as Go shows it."""
     if kind == "i":
         return str(value)
     if kind == "n":
@@ -65,7 +64,11 @@ def _shown(kind: str, value: int, names: Sequence[str]) -> str:
     if kind == "l":
         return "[" + " ".join(name for i, name in enumerate(names) if value >> i & 1) + "]"
     bits = np.array([value], np.int64)
-    number = bits.astype(np.int32).view(np.float32)[0] if kind == "f" else bits.view(np.float64)[0]
+    return shown(bits.astype(np.int32).view(np.float32)[0] if kind == "f" else bits.view(np.float64)[0])
+
+
+def shown(number: Union[float, np.floating[Any]]) -> str:
+    """Returns a float as Go shows it, with the fewest digits that give it back."""
     if np.isnan(number):
         return "NaN"
     if np.isinf(number):
@@ -137,12 +140,19 @@ def choice(argument: str, value: str, names: Sequence[str]) -> int:
 def integer(argument: str, value: int, bits: int) -> int:
     """Returns the value of an integer that has at most so many bits, its sign included."""
     try:
-        i = operator.index(value)
+        i = value if type(value) is int else operator.index(value)  # index would make a compiler's integer a constant
     except TypeError:
         raise TypeError(f"{argument} is {described(value)}, want an integer") from None
-    if i.bit_length() >= bits:
+    if not -(1 << bits - 1) <= i < 1 << bits - 1:
         raise InputError(argument, f"is {i}, want an integer of {bits} bits")
     return i
+
+
+def factor(argument: str, x: float, of: str = "", least: float = 1e-30, most: float = 1e30) -> None:
+    """Wants a factor of logits with which they stay within float32, as the library does of a temperature. of says how
+    it came about."""
+    if not least <= x <= most:
+        raise InputError(argument, f"is {shown(x)}{of}, want {shown(least)} to {shown(most)}")
 
 
 def number(argument: str, value: float) -> float:

@@ -62,7 +62,7 @@ PROBLEMS = {
     7: ("d", "is {}, want 0 to 3.4e38"),
     8: ("d", "is {}, want a finite number"),
     9: ("d", "is {}, want a number that float32 can hold"),
-    10: ("d", "is {}, want a positive, finite number"),
+    10: ("iii", "is {}, want -1 to {}, for rows of {} logits"),
     11: ("d", "is {}, want a finite number above 1, or 0 for none"),
     12: ("iil", "is {}, want 0 to {}: one of {}"),
     13: ("i", "is NULL, want {} elements"),

@@ -9,15 +9,17 @@ A tile is the logits of some rows for the ids of a slice of the vocabulary. The 
 over the tiles in float64, and the parts of the gradient of h in float32. The gradient of W is complete after one tile:
 it is rounded once, and no two parts of it are added, unless rows come in several turns (see loss).
 
-With a group of processes each has an equal part of W and b, in the order of ranks, and all rows. What belongs to rows
-is the same in all of them, and has the bits of a group of one with the same tiles: parts of the gradient of h, which are
+With a group of processes each has a part of W and b, in the order of ranks, and all rows. What belongs to rows is the
+same in all of them, and has the bits of a group of one with the same tiles: parts of the gradient of h, which are
 float32, are added in float64 there, where their order is not seen.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
+import zlib
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -26,6 +28,7 @@ from torch import Tensor
 
 from . import _generated, _rows, _schemes
 from ._arrays import I32, I64, view
+from ._errors import InputError, factor
 from ._rows import TokenStats
 
 IGNORED = -100  # the id that stands for no id, as in PyTorch's cross_entropy
@@ -38,8 +41,84 @@ def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     return dtype
 
 
+def group_of(name: str) -> Any:
+    """The process group of that name; None for ""."""
+    return getattr(dist.distributed_c10d, "_resolve_process_group")(name) if name else None
+
+
+_Said = List[Tuple[str, str]]  # arguments, and what is said of each: verb and object of a sentence
+_LONGEST = 8192  # bytes of all that a process says
+
+
+def agreed(
+    group: Any, device: torch.device, said: _Said, size: int = 0, error: Optional[Exception] = None
+) -> List[int]:
+    """The sizes that the processes of the group say, in the order of ranks. All say the same of their arguments, and
+    none has an error; otherwise each raises one, before a process waits for what another does not send."""
+    text = json.dumps((size, str(error or "")[:500], said)).encode()
+    sent = torch.tensor([[*text.ljust(_LONGEST)]], dtype=torch.uint8, device=device)
+    all_said = [json.loads(bytes(row)) for row in _gathered(sent, group).tolist()]
+    errors = [(rank, text) for rank, (_, text, _) in enumerate(all_said) if text]
+    if error is not None and len(errors) == group.size():
+        raise error
+    for rank, text in errors:
+        raise InputError("group", f"has process {rank}, which refuses its arguments: {text}") from error
+    for rank, (*_, theirs) in enumerate(all_said):
+        for (name, here), (_, there) in zip(theirs, all_said[0][2]):
+            if here != there:
+                raise InputError(name, f"{here} in process {rank} of the group and {there} in process 0")
+    return [n for n, *_ in all_said]
+
+
+def sizes(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    ids: Tensor,
+    form: Sequence[Any],
+    mask: Tuple[str, Tensor],
+    wanted: Sequence[bool],
+    said: _Said,
+    check: Callable[[], Any] = lambda: None,
+) -> List[int]:
+    """How many ids of the vocabulary each process of the group has. mask is the argument that says which rows count, and
+    which these are, said what the operator says besides, and check refuses what is wrong in this process alone."""
+    chunk, numbers, dtype, name = form
+    if not name:
+        return [weight.shape[0]]
+    error: Optional[Exception] = None
+    try:
+        check()
+    except (TypeError, ValueError) as e:
+        error = e
+    operands = {"hidden": hidden, "weight": weight, "bias": bias}
+    temperature, scale, *capped = numbers.tolist()
+    of_rows, counted = mask
+    said = [
+        *said,
+        ("ids", f"has the shape {list(ids.shape)}"),
+        ("hidden", f"has rows of {hidden.shape[1]} elements, computed in {dtype}"),
+        *((of, "is None" if t is None else f"has dtype {t.dtype}") for of, t in operands.items()),
+        *((of, f"requires {'a' if want else 'no'} gradient") for of, want in zip(operands, wanted)),
+        ("chunk", f"is {chunk or None}"),
+        ("temperature", f"is {temperature}"),
+        ("logit_scale", f"is {scale}"),
+        ("softcap", f"is {capped[0] if capped else None}"),
+        (of_rows, f"counts {int(counted.sum())} rows, with the checksum {checksum(counted)}"),
+        ("ids", f"has the checksum {checksum(ids.long() * counted)}"),
+    ]
+    found = agreed(group_of(name), weight.device, said, weight.shape[0], error)
+    if not any(found):
+        raise InputError("weight", "has no rows in any process of the group")
+    return found
+
+
+def checksum(t: Tensor) -> str:
+    return f"{zlib.crc32(t.contiguous().cpu().numpy()):08x}"
+
+
 class Head:
-    """The last layer, and its tiles."""
+    """The last layer, and its tiles. sizes are those of the parts of the vocabulary."""
 
     def __init__(
         self,
@@ -47,21 +126,24 @@ class Head:
         bias: Optional[Tensor],
         rows: int,
         chunk: int,
-        temperature: float,
-        softcap: Optional[float],
-        scale: float,
+        numbers: Tensor,
         dtype: torch.dtype,
         group: str,
+        sizes: List[int],
     ) -> None:
-        self.weight, self.bias, self.temperature, self.softcap = weight, bias, temperature, softcap
-        self.slope = scale / temperature  # of z with respect to W h + b, at 0
+        self.weight, self.bias, self.sizes = weight, bias, sizes
+        self.temperature, scale, *capped = numbers.tolist()
+        self.softcap: Optional[float] = capped[0] if capped else None
+        factors = [*zip(("temperature", "logit_scale", "softcap"), (self.temperature, scale, *capped))]
+        for i, (name, x) in enumerate(factors):
+            factor(name, x)
+            for other, y in factors[:i]:
+                factor(name, x / y, f" times the {other}", 1e-37, 1e37)
+        self.slope = scale / self.temperature  # of z with respect to W h + b, at 0
         self.dtype, self.product = dtype, product_dtype(dtype, weight.device)
-        size = weight.shape[0]
-        self.group: Any = None
-        self.first, self.vocab = 0, size  # the first id of this process, and all ids
-        if group:
-            self.group = getattr(dist.distributed_c10d, "_resolve_process_group")(group)
-            self.first, self.vocab = self.group.rank() * size, self.group.size() * size
+        self.group = group_of(group)
+        self.first = sum(sizes[: self.group.rank()]) if group else 0  # the first id of this process
+        self.vocab, size = sum(sizes), weight.shape[0]
         self.chunk = chunk or self._chunk(rows)
         self.tiles = [slice(i, min(i + self.chunk, size)) for i in range(0, size, self.chunk)]
 
@@ -72,6 +154,22 @@ class Head:
             per_id += 8 * self.weight.shape[1]  # of the weight as the product takes it, and of its gradient
         most = int(0.15 * rows * self.vocab * self.dtype.itemsize) // max(per_id, 1)
         return min(max(most // 64 * 64, 256), 4096)
+
+    def starts(self, device: torch.device) -> Tensor:
+        """The first ids of the tiles of all processes."""
+        parts, first = [], 0
+        for size in self.sizes:
+            parts.append(torch.arange(first, first + size, self.chunk, device=device))
+            first += size
+        return torch.cat(parts)
+
+    def gathered(self, parts: Tensor) -> Tensor:
+        """The parts of the tiles of all processes."""
+        if self.group is None:
+            return parts
+        counts = [-(-size // self.chunk) for size in self.sizes]
+        padded = F.pad(parts, (0, 0, 0, 0, 0, max(counts) - len(parts)))[None]  # all send as many
+        return torch.cat([part[:count] for part, count in zip(_gathered(padded, self.group), counts)])
 
     def cast(self, t: Tensor) -> Tensor:
         """t as the products take it, rounded to the dtype of the head."""
@@ -145,11 +243,11 @@ class Rows:
             z = head.logits(self.x, tile, buffer)
             ids = self.local(tile).clamp(min=0).masked_fill(self.wrong, -1)  # the kernel reports -1
             _tile_stats(z, ids, part[0], part[1] if entropy else None, part[2], part[3] if squares else None)
-            if energy:
+            if energy and head.temperature != 1:
                 _tile_stats(z.to(dtype) * head.temperature, None, part[4], None, None, None)
             if self.held:
                 self.logits.append(z)
-        return self._combined(_gathered(parts, head.group).double(), dtype, entropy, energy, squares)
+        return self._combined(head.gathered(parts).double(), dtype, entropy, energy, squares)
 
     def _combined(self, parts: Tensor, dtype: torch.dtype, entropy: bool, energy: bool, squares: bool) -> Stats:
         """The statistics of whole rows, from those of tiles."""
@@ -157,9 +255,8 @@ class Rows:
         lse = parts[:, 0]
         total = torch.logsumexp(lse, 0)
         nothing = total - total  # 0, or NaN where the logsumexp is not finite
-        size = head.weight.shape[0]
         valid = self.ids.clamp(0, head.vocab - 1)
-        of = (valid // size * len(head.tiles) + valid % size // head.chunk)[None]
+        of = (torch.searchsorted(head.starts(valid.device), valid, right=True) - 1)[None]
         of_lse = lse.gather(0, of)[0]
         others = torch.logsumexp(lse.scatter(0, of, -math.inf), 0)  # a small part of the whole keeps its digits
         logprobs = parts[:, 2].gather(0, of)[0] - F.softplus(others - of_lse)
@@ -173,14 +270,17 @@ class Rows:
         if squares:
             q = torch.logsumexp((parts[:, 3] + 2 * (lse - total)).masked_fill(lse == -math.inf, -math.inf), 0)
             q = (q + nothing).clamp(-math.log(head.vocab), 0).to(dtype)
-        at_1 = torch.logsumexp(parts[:, 4], 0).to(dtype) if energy else None
+        at_1 = None
+        if energy:
+            at_1 = (total if head.temperature == 1 else torch.logsumexp(parts[:, 4], 0)).to(dtype, copy=True)
         return Stats((logprobs + nothing).clamp(max=0).to(dtype), h, total.to(dtype), at_1, q)
 
     def backward(self, stats: Stats, grad: Tensor, grad_entropy: Optional[Tensor], to: Gradients, add: bool) -> None:
         """Writes the gradients; add adds those of weight and bias to what is there. Only where the product's dtype is that of
     the weight are they added."""
         head = self.head
-        g, e = grad * head.slope, None if grad_entropy is None else grad_entropy * head.slope
+        slope = head.slope if head.vocab > 1 else 0.0  # the only id has no gradient
+        g, e = grad * slope, None if grad_entropy is None else grad_entropy * slope
         of_x = None
         if to.hidden is not None:
             sums = torch.float64 if head.group is not None else torch.promote_types(head.product, torch.float32)
@@ -262,22 +362,20 @@ def _product(out: Tensor, a: Tensor, b: Tensor, add: bool) -> None:
         out.copy_(a @ b)
 
 
-def _gathered(parts: Tensor, group: Any) -> Tensor:
-    """The parts of all processes, in the order of ranks."""
-    if group is None:
-        return parts
-    all_parts = [torch.empty_like(parts) for _ in range(group.size())]
-    dist.all_gather(all_parts, parts, group=group)
-    return torch.cat(all_parts)
+def _gathered(part: Tensor, group: Any) -> Tensor:
+    """The parts of all processes, of one shape, in the order of ranks."""
+    parts = [torch.empty_like(part) for _ in range(group.size())]
+    dist.all_gather(parts, part, group=group)
+    return torch.cat(parts)
 
 
 _Where = Union[slice, Tensor]
 
 
-def _counted(ids: Tensor, mask: Optional[Tensor]) -> Tensor:
+def counted(ids: Tensor, mask: Optional[Tensor]) -> Tensor:
     """Which rows count."""
-    counted = ids != IGNORED
-    return counted if mask is None else counted & (mask != 0)
+    of_ids = ids != IGNORED
+    return of_ids if mask is None else of_ids & (mask != 0)
 
 
 def _where(counted: Tensor) -> _Where:
@@ -297,10 +395,9 @@ def _at(t: Optional[Tensor], where: _Where) -> Any:
 
 
 def stats(
-    head: Head, hidden: Tensor, ids: Tensor, mask: Optional[Tensor], entropy: bool, energy: bool, squares: bool
+    head: Head, hidden: Tensor, ids: Tensor, counted: Tensor, entropy: bool, energy: bool, squares: bool
 ) -> Stats:
     """The statistics of all rows, of the shape of ids; 0 for those that are left out."""
-    counted = _counted(ids, mask)
     _check_ids(ids, counted, head.vocab)
     where = _where(counted)
     found = Rows(head, hidden[where], _at(ids, where)).forward(entropy, energy, squares)
@@ -311,7 +408,7 @@ def _put(t: Tensor, where: _Where, values: Any) -> None:
     if isinstance(where, slice):
         t[where].copy_(values)
     else:
-        t.index_copy_(0, where, values)
+        t.index_copy_(0, where, values.to(t.dtype))
 
 
 def _spread(t: Tensor, where: _Where, ids: Tensor) -> Tensor:
@@ -331,7 +428,7 @@ def row_gradient(
     to: Gradients,
 ) -> None:
     """Writes the gradients of all rows."""
-    where = _where(_counted(ids, mask))
+    where = _where(counted(ids, mask))
     rows = Rows(head, hidden[where], _at(ids, where))
     of = Stats(*(_at(t, where) for t in stats))
     g = torch.zeros_like(of.logprobs) if grad is None else _at(grad, where).contiguous()
@@ -395,8 +492,10 @@ def loss(
     return grad
 
 
-def empty_gradients(hidden: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Tuple[Tensor, Tensor, Tensor]:
+def empty_gradients(
+    hidden: Tensor, weight: Tensor, bias: Optional[Tensor], wanted: Sequence[bool]
+) -> Tuple[Tensor, Tensor, Tensor]:
     """Memory for the gradients of hidden, weight and bias; those that are not wanted are empty."""
-    shapes = hidden.shape, weight.shape, weight.shape[:1]
-    a, b, c = (t.new_empty(s if want else (0,)) for t, s, want in zip((hidden, weight, weight), shapes, wanted))
+    tensors = hidden, weight, weight.new_empty(0) if bias is None else bias
+    a, b, c = (t.new_empty(t.shape if want else (0,)) for t, want in zip(tensors, wanted))
     return a, b, c

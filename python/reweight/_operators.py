@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import _generated, _head, _library, _openmp, _rows, _schemes
+from ._errors import factor
 from .batch import Batch
 
 _library.share_threads(_openmp.share())
@@ -42,26 +43,29 @@ def _dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _savable(ids: Tensor) -> Tensor:
-    """ids that can be saved for the backward pass, which those of inference mode cannot."""
-    return ids.clone() if ids.is_inference() else ids
+def _save(ctx: Any, *tensors: Optional[Tensor]) -> None:
+    """Saves the tensors for the backward pass: copies of those of inference mode, which cannot be saved."""
+    ctx.save_for_backward(*(t.clone() if t is not None and t.is_inference() else t for t in tensors))
 
 
 # token_stats
 
 
 def _token_stats(
-    logits: Tensor, ids: Tensor, temperature: float, entropy: bool, squares: bool
+    logits: Tensor, ids: Tensor, numbers: Tensor, entropy: bool, squares: bool
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """Log-probability, entropy and the log of the sum of squared probabilities, of the shape of ids. Without entropy
-    the second is empty, without squares the third."""
+    the second is empty, without squares the third. numbers, float64 on the CPU as in all operators, is the temperature
+    here."""
+    temperature = numbers.item()
     if logits.dtype == torch.float64:
+        factor("temperature", temperature)
         return _forward64(logits, ids, temperature, entropy, squares)
     return _rows.without_lse(logits, ids, temperature, entropy, squares, torch.get_num_threads())
 
 
 def _token_stats_fake(
-    logits: Tensor, ids: Tensor, temperature: float, entropy: bool, squares: bool
+    logits: Tensor, ids: Tensor, numbers: Tensor, entropy: bool, squares: bool
 ) -> Tuple[Tensor, Tensor, Tensor]:
     dtype = _dtype(logits)
     l, h, q = (logits.new_empty(ids.shape if wanted else (0,), dtype=dtype) for wanted in (True, entropy, squares))
@@ -69,17 +73,18 @@ def _token_stats_fake(
 
 
 def _token_stats_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tensor, Tensor]) -> None:
-    logits, ids, ctx.temperature, ctx.with_entropy, _ = inputs
+    logits, ids, numbers, ctx.with_entropy, _ = inputs
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[2])
-    ctx.save_for_backward(logits, _savable(ids), *output[:2])
+    _save(ctx, logits, ids, *output[:2], numbers)
 
 
 def _token_stats_backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor], _: Any) -> Any:
     _first_derivative()
     if not ctx.with_entropy:
         grad_entropy = None
-    return row_gradient(*ctx.saved_tensors, grad, grad_entropy, ctx.temperature), None, None, None, None
+    *of, numbers = ctx.saved_tensors
+    return row_gradient(*of, grad, grad_entropy, numbers), None, None, None, None
 
 
 def _token_stats_vmap(
@@ -87,12 +92,12 @@ def _token_stats_vmap(
     in_dims: Tuple[Optional[int], ...],
     logits: Tensor,
     ids: Tensor,
-    temperature: float,
+    numbers: Tensor,
     entropy: bool,
     squares: bool,
 ) -> Tuple[Tuple[Tensor, ...], Tuple[Optional[int], ...]]:
     x, y = (_front(t, d, info.batch_size) for t, d in zip((logits, ids), in_dims))
-    results = token_stats(x.reshape(-1, x.shape[-1]), y.reshape(-1), temperature, entropy, squares)
+    results = token_stats(x.reshape(-1, x.shape[-1]), y.reshape(-1), numbers, entropy, squares)
     wanted = (True, entropy, squares)
     return (
         tuple(r.view(y.shape) if w else r for r, w in zip(results, wanted)),
@@ -111,10 +116,10 @@ class TokenStatsInPlace(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, ids: Tensor, temperature: float, entropy: bool, squares: bool
+        ctx: Any, logits: Tensor, ids: Tensor, numbers: Tensor, entropy: bool, squares: bool
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        output = _token_stats(logits, ids, temperature, entropy, squares)
-        _token_stats_setup(ctx, (logits, ids, temperature, entropy, squares), output)
+        output = _token_stats(logits, ids, numbers, entropy, squares)
+        _token_stats_setup(ctx, (logits, ids, numbers, entropy, squares), output)
         ctx.overwritten = False
         return output
 
@@ -126,10 +131,10 @@ class TokenStatsInPlace(torch.autograd.Function):
                 "the first backward pass through token_stats wrote the gradient over the logits; "
                 "a second one needs token_stats(..., inplace=False)"
             )
-        logits, ids, logprobs, entropy = ctx.saved_tensors
+        logits, ids, logprobs, entropy, numbers = ctx.saved_tensors
         ctx.overwritten = True
         x, e = logits.detach(), grad_entropy if ctx.with_entropy else None
-        return _row_gradient(x, ids, logprobs, entropy, grad, e, ctx.temperature, out=x), None, None, None, None
+        return _row_gradient(x, ids, logprobs, entropy, grad, e, numbers, out=x), None, None, None, None
 
 
 # row_gradient, the backward pass of token_stats
@@ -142,11 +147,12 @@ def _row_gradient(
     entropy: Tensor,
     grad: Optional[Tensor],
     grad_entropy: Optional[Tensor],
-    temperature: float,
+    numbers: Tensor,
     out: Optional[Tensor] = None,
 ) -> Tensor:
     """The gradient with respect to logits, in out, which may be logits, or in a new tensor. The gradient of a result
     that is not used is None."""
+    temperature = numbers.item()
     g = torch.zeros_like(logprobs) if grad is None else grad.resolve_neg().contiguous()
     e = None if grad_entropy is None else grad_entropy.resolve_neg().contiguous()
     if logits.dtype == torch.float64:
@@ -167,8 +173,7 @@ def _row_gradient_fake(logits: Tensor, *args: Any) -> Tensor:
 # linear_token_stats. What makes logits of hidden states is the same in all three operators of the head.
 
 _HEAD = (
-    "Tensor hidden, Tensor weight, Tensor? bias, Tensor ids, int chunk, float temperature, float? softcap, float scale, "
-    "ScalarType dtype, str group"
+    "Tensor hidden, Tensor weight, Tensor? bias, Tensor ids, SymInt chunk, Tensor numbers, ScalarType dtype, str group"
 )
 
 
@@ -176,28 +181,36 @@ def _linear_token_stats(
     hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
 ) -> Tuple[Tensor, ...]:
     """Log-probability, entropy, logsumexp, logsumexp at temperature 1, and the log of the sum of squared probabilities of
-    hidden, [N, H]; of the shape of ids. The second and the last two are empty where they are not wanted."""
-    *form, mask, entropy, energy, squares = rest
-    found = _head.stats(_head.Head(weight, bias, ids.numel(), *form), hidden, ids, mask, entropy, energy, squares)
-    return tuple(found.lse.new_empty(0) if t is None else t for t in found)
+    hidden, [N, H]; of the shape of ids. The second and the last two are empty where they are not wanted. Then the sizes
+    of the parts of the vocabulary. wanted are the gradients of hidden, weight and bias."""
+    *form, mask, entropy, energy, squares, wanted = rest
+    counted = _head.counted(ids, mask)
+    results = zip(("entropy", "lse", "log_sum_sq_probs"), (entropy, energy, squares))
+    said = [("group", "computes linear_token_stats"), *((name, f"is {want}") for name, want in results)]
+    sizes = _head.sizes(hidden, weight, bias, ids, form, ("mask", counted), wanted, said)
+    head = _head.Head(weight, bias, ids.numel(), *form, sizes)
+    found = _head.stats(head, hidden, ids, counted, entropy, energy, squares)
+    return *(found.lse.new_empty(0) if t is None else t for t in found), torch.tensor(sizes, device="cpu")
 
 
 def _linear_token_stats_fake(
     hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
 ) -> Tuple[Tensor, ...]:
-    *_, entropy, energy, squares = rest
-    return tuple(
+    *_, group, _, entropy, energy, squares, _ = rest
+    results = (
         hidden.new_empty(ids.shape if wanted else (0,), dtype=_dtype(hidden))
         for wanted in (True, entropy, True, energy, squares)
     )
+    return *results, torch.empty(_head.group_of(group).size() if group else 1, dtype=torch.int64, device="cpu")
 
 
 def _linear_token_stats_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, ...]) -> None:
-    hidden, weight, bias, ids, *ctx.form, mask, ctx.with_entropy, _, _ = inputs
+    hidden, weight, bias, ids, ctx.chunk, numbers, *ctx.form, mask, ctx.with_entropy, _, _, _ = inputs
     logprobs, entropy, *others = output
     ctx.mark_non_differentiable(*others)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(hidden, weight, bias, _savable(ids), mask, logprobs, entropy, others[0])
+    lse, *_, sizes = others
+    _save(ctx, hidden, weight, bias, ids, numbers, sizes, mask, logprobs, entropy, lse)
 
 
 def _linear_token_stats_backward(ctx: Any, grad: Optional[Tensor], grad_entropy: Optional[Tensor], *_: Any) -> Any:
@@ -205,9 +218,10 @@ def _linear_token_stats_backward(ctx: Any, grad: Optional[Tensor], grad_entropy:
     wanted = list(ctx.needs_input_grad[:3])
     if not ctx.with_entropy:
         grad_entropy = None
-    hidden, weight, bias, ids, *rows = ctx.saved_tensors
-    gradients = linear_row_gradient(hidden, weight, bias, ids, *ctx.form, *rows, grad, grad_entropy, wanted)
-    return *(g if want else None for g, want in zip(gradients, wanted)), *[None] * 11
+    hidden, weight, bias, ids, numbers, *rows = ctx.saved_tensors
+    form = ctx.chunk, numbers, *ctx.form
+    gradients = linear_row_gradient(hidden, weight, bias, ids, *form, *rows, grad, grad_entropy, wanted)
+    return *(g if want else None for g, want in zip(gradients, wanted)), *[None] * (len(ctx.needs_input_grad) - 3)
 
 
 # linear_row_gradient, the backward pass of linear_token_stats
@@ -217,11 +231,12 @@ def _linear_row_gradient(
     hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """The gradients with respect to hidden, weight and bias; those that are not wanted are empty."""
-    *form, mask, logprobs, entropy, lse, grad, grad_entropy, wanted = rest
-    gradients = _head.empty_gradients(hidden, weight, wanted)
+    *form, sizes, mask, logprobs, entropy, lse, grad, grad_entropy, wanted = rest
+    gradients = _head.empty_gradients(hidden, weight, bias, wanted)
     of = _head.Stats(logprobs, None if grad_entropy is None else entropy, lse, None)
     g, e = (None if t is None else t.resolve_neg() for t in (grad, grad_entropy))
-    _head.row_gradient(_head.Head(weight, bias, ids.numel(), *form), hidden, ids, mask, of, g, e, _to(gradients, wanted))
+    head = _head.Head(weight, bias, ids.numel(), *form, sizes.tolist())
+    _head.row_gradient(head, hidden, ids, mask, of, g, e, _to(gradients, wanted))
     return gradients
 
 
@@ -229,8 +244,10 @@ def _to(gradients: Sequence[Tensor], wanted: Sequence[bool]) -> _head.Gradients:
     return _head.Gradients(*(g if want else None for g, want in zip(gradients, wanted)))
 
 
-def _linear_row_gradient_fake(hidden: Tensor, weight: Tensor, *rest: Any) -> Tuple[Tensor, Tensor, Tensor]:
-    return _head.empty_gradients(hidden, weight, rest[-1])
+def _linear_row_gradient_fake(
+    hidden: Tensor, weight: Tensor, bias: Optional[Tensor], *rest: Any
+) -> Tuple[Tensor, Tensor, Tensor]:
+    return _head.empty_gradients(hidden, weight, bias, rest[-1])
 
 
 # linear_loss
@@ -241,20 +258,26 @@ def _linear_loss(
 ) -> Tuple[Tensor, ...]:
     """The results of loss, and the gradients with respect to hidden, weight and bias; those that are not wanted are
     empty."""
-    form, arrays, options, wanted = rest[:6], rest[6:13], rest[13:-1], rest[-1]
+    form, arrays, options, wanted = rest[:4], rest[4:11], _loss_options(*rest[11:-1]), rest[-1]
     role, seq_offsets, span_ids, old_logprobs, advantages, ref_logprobs, weights = arrays
     batch = _batch(role, seq_offsets, span_ids, old_logprobs, old_logprobs, advantages, ref_logprobs)
-    gradients = _head.empty_gradients(hidden, weight, wanted)
+    said = [("group", f"computes linear_loss of {_generated.POLICIES[options.policy]}")]
+    said += [(name, f"is {getattr(options, name)}") for name, *_ in options._fields_]
+    for name, t in (("seq_offsets", seq_offsets), ("span_ids", span_ids)):
+        said.append((name, "is None" if t is None else f"has the checksum {_head.checksum(t)}"))
+    check = lambda: _schemes.run_loss(batch, weights, options)
+    sizes = _head.sizes(hidden, weight, bias, ids, form, ("role", role != 0), wanted, said, check)
+    gradients = _head.empty_gradients(hidden, weight, bias, wanted)
     scalars = role.new_empty(_SCALARS, dtype=torch.int64)
-    head, struct = _head.Head(weight, bias, ids.numel(), *form), _generated.LossOptions(*options)
-    grad = _head.loss(head, hidden, ids, batch, weights, struct, _to(gradients, wanted), scalars)
+    head = _head.Head(weight, bias, ids.numel(), *form, sizes)
+    grad = _head.loss(head, hidden, ids, batch, weights, options, _to(gradients, wanted), scalars)
     return _value(scalars), grad, scalars, *gradients
 
 
 def _linear_loss_fake(
     hidden: Tensor, weight: Tensor, bias: Optional[Tensor], ids: Tensor, *rest: Any
 ) -> Tuple[Tensor, ...]:
-    return *_loss_fake(hidden.new_empty(ids.shape, dtype=torch.float32)), *_head.empty_gradients(hidden, weight, rest[-1])
+    return *_loss_fake(hidden.new_empty(ids.shape, dtype=torch.float32)), *_head.empty_gradients(hidden, weight, bias, rest[-1])
 
 
 def _linear_loss_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, ...]) -> None:
@@ -289,6 +312,13 @@ def _scaled(x: Tensor, scale: Tensor) -> Tensor:
 # loss
 
 _SCALARS = len(_generated.LossResult._fields_)
+LOSS_NUMBERS = tuple(name for name, kind in _generated.LossOptions._fields_ if kind is c_double)
+_LOSS_INTEGERS = tuple(name for name, kind in _generated.LossOptions._fields_ if kind is not c_double)
+
+
+def _loss_options(given: Sequence[str], values: Tensor, *integers: int) -> _generated.LossOptions:
+    """The options that have these values, and the defaults of their policy for the others."""
+    return _schemes.loss_options({**dict(zip(_LOSS_INTEGERS, integers)), **dict(zip(given, values.tolist()))})
 
 
 def _loss(
@@ -305,7 +335,7 @@ def _loss(
     """The loss, float32 without dimensions; its gradient with respect to logprobs; the scalars of a LossResult."""
     batch = _batch(role, seq_offsets, span_ids, logprobs, old_logprobs, advantages, ref_logprobs)
     scalars = role.new_empty(_SCALARS, dtype=torch.int64)
-    grad, _ = _schemes.run_loss(batch, weights, _generated.LossOptions(*options), memory=scalars)
+    grad, _ = _schemes.run_loss(batch, weights, _loss_options(*options), memory=scalars)
     return _value(scalars), grad, scalars
 
 
@@ -325,12 +355,19 @@ def _loss_fake(logprobs: Tensor, *args: Any) -> Tuple[Tensor, Tensor, Tensor]:
 
 
 def _value_loss(
-    new_values: Tensor, role: Tensor, seq_offsets: Optional[Tensor], values: Tensor, returns: Tensor, *options: Any
+    new_values: Tensor,
+    role: Tensor,
+    seq_offsets: Optional[Tensor],
+    values: Tensor,
+    returns: Tensor,
+    numbers: Tensor,
+    *integers: int,
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """The critic's loss, its gradient with respect to new_values, and the scalars of a ValueLossResult."""
     batch = Batch(role=role, seq_offsets=seq_offsets, new_values=new_values, values=values, returns=returns)
     scalars = role.new_empty(len(_generated.ValueLossResult._fields_), dtype=torch.int64)
-    grad, _ = _schemes.run_value_loss(batch, _generated.ValueLossOptions(*options), memory=scalars)
+    options = _generated.ValueLossOptions(numbers.item(), *integers)
+    grad, _ = _schemes.run_value_loss(batch, options, memory=scalars)
     return _value(scalars), grad, scalars
 
 
@@ -353,35 +390,35 @@ def _loss_backward(ctx: Any, scale: Tensor, *_: Any) -> Any:
 
 _RESULTS = "Tensor logprobs, Tensor entropy, Tensor? grad, Tensor? grad_entropy"
 token_stats = _define(
-    "token_stats(Tensor logits, Tensor ids, float temperature, bool entropy, bool squares) -> (Tensor, Tensor, Tensor)",
+    "token_stats(Tensor logits, Tensor ids, Tensor numbers, bool entropy, bool squares) -> (Tensor, Tensor, Tensor)",
     _token_stats,
     _token_stats_fake,
 )
 row_gradient = _define(
-    f"row_gradient(Tensor logits, Tensor ids, {_RESULTS}, float temperature) -> Tensor",
+    f"row_gradient(Tensor logits, Tensor ids, {_RESULTS}, Tensor numbers) -> Tensor",
     _row_gradient,
     _row_gradient_fake,
 )
 linear_token_stats = _define(
-    f"linear_token_stats({_HEAD}, Tensor? mask, bool entropy, bool energy, bool squares) -> "
-    "(Tensor, Tensor, Tensor, Tensor, Tensor)",
+    f"linear_token_stats({_HEAD}, Tensor? mask, bool entropy, bool energy, bool squares, bool[] wanted) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _linear_token_stats,
     _linear_token_stats_fake,
 )
 linear_row_gradient = _define(
-    f"linear_row_gradient({_HEAD}, Tensor? mask, Tensor logprobs, Tensor entropy, Tensor lse, Tensor? grad, "
+    f"linear_row_gradient({_HEAD}, Tensor sizes, Tensor? mask, Tensor logprobs, Tensor entropy, Tensor lse, Tensor? grad, "
     "Tensor? grad_entropy, bool[] wanted) -> (Tensor, Tensor, Tensor)",
     _linear_row_gradient,
     _linear_row_gradient_fake,
 )
 _LOSS = (
     "Tensor role, Tensor? seq_offsets, Tensor? span_ids, Tensor old_logprobs, Tensor advantages, Tensor? ref_logprobs, "
-    "Tensor? weights, "
-) + ", ".join(f"{'float' if kind is c_double else 'int'} {name}" for name, kind, *_ in _generated.LossOptions._fields_)
+    "Tensor? weights, str[] given, Tensor values, "
+) + ", ".join(f"SymInt {name}" for name in _LOSS_INTEGERS)
 loss = _define(f"loss(Tensor logprobs, {_LOSS}) -> (Tensor, Tensor, Tensor)", _loss, _loss_fake)
 value_loss = _define(
-    "value_loss(Tensor new_values, Tensor role, Tensor? seq_offsets, Tensor values, Tensor returns, float clip, "
-    "int norm_length, int aggregation) -> (Tensor, Tensor, Tensor)",
+    "value_loss(Tensor new_values, Tensor role, Tensor? seq_offsets, Tensor values, Tensor returns, Tensor numbers, "
+    "SymInt norm_length, int aggregation) -> (Tensor, Tensor, Tensor)",
     _value_loss,
     _value_loss_fake,
 )

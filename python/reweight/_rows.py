@@ -67,7 +67,7 @@ def token_stats(
         they are. Rows may be apart, such as those of logits[:, :-1]; the logits of a row
         lie one after another.
     ids: int32 or int64, of the shape of logits without V. Without them logprobs is None.
-    temperature: positive and finite. lse is always at 1.
+    temperature: 1e-30 to 1e30. lse is always at 1.
     log_sum_sq_probs: whether it is computed; without it, it is None. It has no meaning with out.
     out: a TokenStats of arrays to write to, which overlap neither each other nor the inputs.
         What is None in it is not computed. Without it, the others are, in new arrays.
@@ -174,16 +174,16 @@ def row_gradient(
         last bits move the whole row then. It is for logits that have been computed a second time,
         or that are some columns of the rows; logprobs and entropy are those of the whole row. It is
         that of token_stats where temperature is 1.
-    temperature: of the policy, positive and finite.
+    temperature: of the policy, 1e-30 to 1e30.
     entropy_bonus: c in the loss L - c sum_t H_t; finite.
     out: the array to write to, of the shape and dtype of logits, rounded to nearest even.
         It may be logits itself, which are then overwritten. Otherwise it overlaps no argument.
         Without it a new array is made.
     workers: threads that share the rows; 0 is the CPUs that this process may use.
 
-    A row with g = 0 and c = 0 is not read and gets 0. A logit of -inf gets exactly 0. A row
-    whose log-probability is NaN, or whose lse is not finite, gets NaN. Raises InputError, a ValueError, as token_stats
-    does; nothing is written then.
+    A row with g = 0 and c = 0 is not read and gets 0. A logit of -inf gets exactly 0, but for that
+    of the id, which gets g / temperature. A row whose log-probability is NaN, or whose lse is not
+    finite, gets NaN. Raises InputError, a ValueError, as token_stats does; nothing is written then.
     """
     x = view("logits", logits, (F32, BF16))
     shape = _rows_shape("logits", x)
@@ -342,4 +342,4 @@ def _check_ids(ids: Array, vocab: int, lowest: int = 0) -> None:
     wrong = np.argwhere((elements < lowest) | (elements >= vocab))
     if len(wrong):
         index = tuple(int(i) for i in wrong[0])
-        raise InputError("ids", f"is {elements[index]}, want 0 to {vocab - 1}, for rows of {vocab} logits", index)
+        raise InputError("ids", f"is {elements[index]}, want {lowest} to {vocab - 1}, for rows of {vocab} logits", index)

@@ -500,6 +500,14 @@ def by_batch(options: _generated.LossOptions) -> bool:
     return by_sequence(options) or options.policy in _generated.CHOOSING
 
 
+def loss_options(values: Dict[str, Any]) -> _generated.LossOptions:
+    """Returns the options that have these values, and the defaults of their policy for the others."""
+    options = _generated.LossOptions.from_buffer_copy(_generated.LOSS_DEFAULTS[values["policy"]])
+    for name, value in values.items():
+        setattr(options, name, value)
+    return options
+
+
 def loss_values(options: Dict[str, Any]) -> List[Any]:
     """Returns the fields of LossOptions of options of loss: the defaults of the policy where they are None."""
     if options["policy"] == "dro" and options["beta"] is None:

@@ -7,8 +7,7 @@ only backwards.
 
 from __future__ import annotations
 
-import math
-from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, overload
+from typing import Any, Callable, Dict, List, Literal, Optional, Sequence, Tuple, overload
 
 import numpy as np
 import torch
@@ -19,14 +18,20 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
     raise ImportError(f"reweight.torch needs PyTorch 2.6 or newer, and this is {torch.__version__}")
 
 import reweight  # noqa: E402
-from reweight import InputError, _operators, _schemes  # noqa: E402
+from reweight import InputError, _head as _parts, _operators, _schemes  # noqa: E402
 from reweight._arrays import overlaps  # noqa: E402
 from reweight._errors import choice, described, integer, number  # noqa: E402
 from reweight._scalars import fields  # noqa: E402
-from reweight._generated import AGGREGATIONS, LossResult as _LossStruct, ValueLossResult as _ValueLossStruct  # noqa: E402
+from reweight._generated import (  # noqa: E402
+    AGGREGATIONS,
+    LossOptions as _LossOptions,
+    LossResult as _LossStruct,
+    ValueLossResult as _ValueLossStruct,
+)
 
 __all__ = ["linear_loss", "linear_token_stats", "loss", "token_stats", "value_loss"]
 
+_OPERANDS = "hidden", "weight", "bias"
 # What torch.autocast changes.
 _CAST = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -86,8 +91,8 @@ def token_stats(  # type: ignore[misc]  # the others leave the options' names to
     if inplace and wants_gradient:
         _check_inplace(logits)
         stats = _operators.TokenStatsInPlace.apply
-    tau = _positive("temperature", temperature)
-    logprobs, h, squares = stats(logits, ids.contiguous(), tau, entropy, log_sum_sq_probs)
+    numbers = _numbers({"temperature": temperature})
+    logprobs, h, squares = stats(logits, ids.contiguous(), numbers, entropy, log_sum_sq_probs)
     results = logprobs, h if entropy else None
     return (*results, squares) if log_sum_sq_probs else results
 
@@ -127,28 +132,32 @@ def linear_token_stats(
     that FSDP2 has cut into shards, a DTensor, is gathered, and its gradient is averaged over the
     processes, as FSDP2 does.
 
-    group: a process group of torch.distributed whose processes have, in the order of their
-    ranks, equal parts of weight and bias, [V / n, H]; hidden and ids are the same in all. So are
-    the results and the gradient of hidden, and with a chunk that divides V / n they have the bits
-    of a group of one process.
+    group: a process group of torch.distributed whose processes have, in the order of their ranks,
+    the parts of weight and bias, which torch.chunk or any other cut makes; one may be empty. hidden,
+    ids, mask and all options are the same in all, and so are the results and the gradient of hidden.
+    With a chunk that divides every part but the last, they have the bits of a group of one process.
+    The processes compare their arguments first, but for the numbers in hidden: where something is
+    wrong in one, or not the same in all, every process raises InputError. In code that is compiled a
+    process does not learn that another has refused its arguments before the call.
     """
     _check_backward_only()
-    head = _head(hidden, weight, bias, ids, temperature, softcap, logit_scale, chunk, group)
-    if mask is not None:
-        _check_tensor("mask", mask)
-        if mask.shape != ids.shape:
-            raise InputError("mask", f"has the shape {list(mask.shape)}, want {list(ids.shape)}, one element per row")
-    apart = lse and temperature != 1
-    results = _operators.linear_token_stats(*head, mask, entropy, apart, log_sum_sq_probs)
-    logprobs, h, at_temperature, at_1, squares = results
-    more = [at_1 if apart else at_temperature] * lse + [squares] * log_sum_sq_probs
+
+    def arguments() -> Tuple[Any, ...]:
+        *head, wanted = _head(hidden, weight, bias, ids, temperature, softcap, logit_scale, chunk, group)
+        if mask is not None:
+            _check_tensor("mask", mask)
+            if mask.shape != ids.shape:
+                raise InputError("mask", f"has the shape {list(mask.shape)}, want {list(ids.shape)}, one element per row")
+        return *head, mask, entropy, lse, log_sum_sq_probs, wanted
+
+    results = _operators.linear_token_stats(*_of_all(group, (hidden, weight, ids), arguments))
+    logprobs, h, _, at_1, squares, _ = results
+    more = [at_1] * lse + [squares] * log_sum_sq_probs
     return logprobs, h if entropy else None, *more
 
 
 # The options of reweight.loss, all but the array for its gradient, which is a result of the operator.
 _LOSS_OPTIONS = {name: value for name, value in (reweight.loss.__kwdefaults__ or {}).items() if name != "out"}
-
-
 _VALUE_LOSS_OPTIONS = {name: value for name, value in (reweight.value_loss.__kwdefaults__ or {}).items() if name != "out"}
 
 
@@ -184,7 +193,7 @@ def value_loss(new_values: Tensor, batch: reweight.Batch, **options: Any) -> Tup
             raise InputError(name, f"is None, want the shape {list(new_values.shape)}, one element per token")
     clip, norm_length, aggregation = {**_VALUE_LOSS_OPTIONS, **options}.values()
     aggregation = choice("aggregation", aggregation, AGGREGATIONS)
-    more = number("clip", clip), integer("norm_length", norm_length, 64), aggregation
+    more = _numbers({"clip": clip}), integer("norm_length", norm_length, 64), aggregation
     value, grad, scalars = _operators.value_loss(new_values, *arrays, *more)
     others = fields(_ValueLossStruct, scalars)
     return value, reweight.ValueLossResult(others[0], grad, *others[1:])
@@ -216,13 +225,15 @@ def linear_loss(
     sequence first, and of clip_cov and kl_cov, which need those of the batch. The other arguments are those of linear_token_stats and of loss.
     """
     _check_backward_only()
-    head = _head(hidden, weight, bias, ids, temperature, softcap, logit_scale, chunk, group)
-    arguments = _loss_arguments(batch, weights, options, ids.shape)
-    if arguments[0].shape != ids.shape:
-        raise InputError("role", f"has the shape {list(arguments[0].shape)}, want {list(ids.shape)} like ids")
-    graded = torch.is_grad_enabled()
-    wanted = [graded and t is not None and t.requires_grad for t in head[:3]]
-    value, grad, scalars, *_ = _operators.linear_loss(*head, *arguments, wanted)
+
+    def arguments() -> Tuple[Any, ...]:
+        *head, wanted = _head(hidden, weight, bias, ids, temperature, softcap, logit_scale, chunk, group)
+        of_loss = _loss_arguments(batch, weights, options, ids.shape)
+        if of_loss[0].shape != ids.shape:
+            raise InputError("role", f"has the shape {list(of_loss[0].shape)}, want {list(ids.shape)} like ids")
+        return *head, *of_loss, wanted
+
+    value, grad, scalars, *_ = _operators.linear_loss(*_of_all(group, (hidden, weight, ids), arguments))
     return value, _loss_result(grad, scalars)
 
 
@@ -239,12 +250,29 @@ def _loss_arguments(batch: reweight.Batch, weights: Any, options: Dict[str, Any]
         if array is None and name in ("role", "old_logprobs", "advantages"):
             raise InputError(name, f"is None, want the shape {list(shape)}, one element per token")
         arrays.append(_tensor(name, array))
-    return [*arrays, _tensor("weights", weights), *_schemes.loss_values({**_LOSS_OPTIONS, **options})]
+    numbers = {name: x for name, x in options.items() if name in _operators.LOSS_NUMBERS and x is not None}
+    others = {name: 1.0 if name in numbers else x for name, x in options.items()}  # of numbers only that they are given
+    values = _schemes.loss_values({**_LOSS_OPTIONS, **others})
+    integers = [x for x, (name, *_) in zip(values, _LossOptions._fields_) if name not in _operators.LOSS_NUMBERS]
+    return [*arrays, _tensor("weights", weights), list(numbers), _numbers(numbers), *integers]
 
 
 def _loss_result(grad: Tensor, scalars: Tensor) -> reweight.LossResult:
     others = fields(_LossStruct, scalars)
     return reweight.LossResult(others[0], grad, *others[1:])
+
+
+def _of_all(group: Any, tensors: Tuple[Any, ...], arguments: Callable[[], Tuple[Any, ...]]) -> Tuple[Any, ...]:
+    """The arguments. Where this process refuses its own, the others of the group, which would wait for it, raise an error
+    as well. In code that is compiled they are not told."""
+    if group is None or torch.compiler.is_compiling():
+        return arguments()
+    try:
+        return arguments()
+    except (TypeError, ValueError) as e:
+        device = next((t.device for t in tensors if isinstance(t, Tensor)), torch.device("cpu"))
+        _parts.agreed(group, device, [], error=e)
+        raise
 
 
 def _head(
@@ -258,7 +286,7 @@ def _head(
     chunk: Optional[int],
     group: Any,
 ) -> List[Any]:
-    """The first arguments of the operators of the head."""
+    """The first arguments of the operators of the head, and the last: which gradients are wanted."""
     weight, bias = _gathered(weight), _gathered(bias)
     operands = {"hidden": hidden, "weight": weight}
     if bias is not None:
@@ -269,7 +297,7 @@ def _head(
     graded = torch.is_grad_enabled() and any(t.requires_grad for t in operands.values())
     _check_rows("hidden", hidden, ids, graded)
     width = hidden.shape[-1]
-    if weight.dim() != 2 or weight.shape[1] != width or weight.shape[0] == 0:
+    if weight.dim() != 2 or weight.shape[1] != width or (weight.shape[0] == 0 and group is None):
         raise InputError("weight", f"has the shape {list(weight.shape)}, want [V, {width}], V at least 1")
     vocab = weight.shape[0]
     if bias is not None and bias.shape != weight.shape[:1]:
@@ -279,11 +307,12 @@ def _head(
             raise TypeError(f"{name} has dtype {_plain(dtype)}, want {_plain(dtypes['hidden'])} like hidden")
     if chunk is not None and integer("chunk", chunk, 64) < 1:
         raise InputError("chunk", f"is {chunk}, want at least 1")
-    numbers = [_positive("temperature", temperature), None, _positive("logit_scale", logit_scale)]
+    numbers = {"temperature": temperature, "logit_scale": logit_scale}
     if softcap is not None:
-        numbers[1] = _positive("softcap", softcap)
-    name = "" if group is None else group.group_name
-    return [hidden.reshape(-1, width), weight, bias, ids, chunk or 0, *numbers, dtypes["hidden"], name]
+        numbers["softcap"] = softcap
+    wanted = [torch.is_grad_enabled() and name in operands and operands[name].requires_grad for name in _OPERANDS]
+    form = chunk or 0, _numbers(numbers), dtypes["hidden"], "" if group is None else group.group_name
+    return [hidden.reshape(-1, width), weight, bias, ids, *form, wanted]
 
 
 def _gathered(t: Any) -> Any:
@@ -385,13 +414,19 @@ def _check_inplace(logits: Tensor) -> None:
         raise refused(problem + "there PyTorch does not notice the write") from None
 
 
-def _positive(name: str, value: float) -> float:
-    if isinstance(value, Tensor) and value.requires_grad:
-        raise TypeError(f"{name} is a torch.Tensor that requires grad, want a number: it gets no gradient")
-    x = number(name, value)
-    if not 0 < x < math.inf:
-        raise InputError(name, f"is {value}, want a positive, finite number")
-    return x
+def _numbers(values: Dict[str, Any]) -> Tensor:
+    """The values as the operators take them. A compiler would make a number a constant of its graph, and another graph
+    for each; one that is added to a tensor it does not."""
+    numbers = []
+    for name, x in values.items():
+        if isinstance(x, Tensor) and x.requires_grad:
+            raise TypeError(f"{name} is a torch.Tensor that requires grad, want a number: it gets no gradient")
+        of_graph = torch.compiler.is_compiling() and isinstance(x, (int, float))
+        numbers.append(x if of_graph else number(name, x))
+    if numbers and torch.compiler.is_compiling():
+        zero = torch.zeros((), dtype=torch.float64, device="cpu")
+        return torch.stack([zero + x for x in numbers])
+    return torch.tensor(numbers, dtype=torch.float64, device="cpu")
 
 
 def _plain(dtype: torch.dtype) -> str:

@@ -16,7 +16,7 @@ except ImportError:
     raise unittest.SkipTest("PyTorch is not installed")
 
 import reweight
-from reweight import _head
+from reweight import _generated, _head
 from reweight.torch import linear_loss, linear_token_stats, loss, token_stats
 from support import environment
 from test_torch import Case, chosen, expected, numbers
@@ -123,6 +123,50 @@ class Forms(Case):
         self.assertLess(abs(l.item() / want.item() - 1), 1e-4)
         l.sum().backward()
         self.assertLess(abs(hidden.grad.item() / (-12 * torch.expm1(want).item()) - 1), 1e-4)
+
+
+    def test_factors(self):
+        """A temperature, a softcap or a scale is between 1e-30 and 1e30, and no factor of two of them is beyond float32:
+        results and gradients are finite then, of any dtype."""
+        names = "temperature", "softcap", "logit_scale"
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            hidden, weight, bias, ids = operands(5, 9, 4, dtype)
+            role = torch.ones(5, dtype=torch.uint8)
+            batch = reweight.Batch(role=role, old_logprobs=torch.zeros(5), advantages=torch.ones(5))
+            for name, value in itertools.product(names, (0.0, -1.0, 1e-300, 9e-31, 1.1e30, 1e300, INF, -INF, math.nan)):
+                for call in (
+                    lambda: linear_token_stats(hidden, weight, ids, **{name: value}),
+                    lambda: linear_loss(hidden, weight, ids, batch, **{name: value}),
+                    *([lambda: token_stats(hidden, ids % 4, temperature=value)] if name == "temperature" else []),
+                ):
+                    with self.subTest(name, value=value, dtype=dtype):
+                        with self.assertRaisesRegex(reweight.InputError, rf"^{name} is \S+, want 1e-30 to 1e\+30$"):
+                            call()
+            ends = 1e-30, 1e-15, 1.0, 1e15, 1e30
+            for temperature, softcap, scale in itertools.product(ends, (None, *ends), ends):
+                ratios = scale / temperature, softcap and scale / softcap, softcap and softcap / temperature
+                options = dict(temperature=temperature, softcap=softcap, logit_scale=scale)
+                with self.subTest(**options, dtype=dtype):
+                    call = lambda: linear_token_stats(hidden, weight, ids, bias=bias, lse=True, **options)
+                    if not all(r is None or 1e-37 <= r <= 1e37 for r in ratios):
+                        with self.assertRaisesRegex(reweight.InputError, r" times the \w+, want 1e-37 to 1e\+37$"):
+                            call()
+                        continue
+                    results = call()
+                    self.assertTrue(all(t.isfinite().all() for t in results))
+                    grads = torch.autograd.grad(results[0].sum() + results[1].sum(), (hidden, weight, bias))
+                    if max(r or 0 for r in ratios) < 1e30:
+                        self.assertTrue(all(t.isfinite().all() for t in grads))
+
+    def test_one_id(self):
+        """Which it is is certain: nothing has a gradient."""
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            hidden, weight, bias, ids = operands(5, 1, 4, dtype)
+            l, h = linear_token_stats(hidden * 30, weight, ids, bias=bias)
+            self.close(l, torch.zeros(5), 1e-6)
+            self.assertFalse(h.any())
+            for gradient in torch.autograd.grad(l.sum() + h.sum(), (hidden, weight, bias)):
+                self.assertFalse(gradient.any())
 
 
 class Rows(Case):
@@ -273,6 +317,33 @@ class Loss(Case):
                 self.close(again, want, 1e-5)
                 self.assertIsNone(batch.logprobs)
 
+    def test_dtypes(self):
+        """With rows that are left out and without, of every dtype, in every policy; and of the mixtures that autocast
+        takes."""
+        floats = torch.float32, torch.bfloat16
+        kinds = [((dtype,) * 3, False) for dtype in (*floats, torch.float64)]
+        kinds += [(dtypes, True) for dtypes in itertools.product(floats, repeat=3)]
+        for (dtypes, cast), masked in itertools.product(kinds, (False, True)):
+            policies = _generated.POLICIES if dtypes[0] in (torch.float64, torch.float32) and not cast else ("ppo", "gspo")
+            for policy in policies:
+                batch = self.batch(ref_logprobs=-numbers((300,), 51).abs())
+                if not masked:
+                    batch.role = torch.ones_like(batch.role)
+                hidden, weight, bias, ids = operands(300, 50, 8)
+                leaves = [t.detach().to(d).requires_grad_() for t, d in zip((hidden, weight, bias), dtypes)]
+                options = dict(policy=policy, kl_coef=0.1, **{"beta": 0.5} if policy == "dro" else {})
+                with self.subTest(dtypes=dtypes, autocast=cast, masked=masked, policy=policy):
+                    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast):
+                        logprobs, _ = linear_token_stats(*leaves[:2], ids, bias=leaves[2], mask=batch.role)
+                        want, result = loss(logprobs.float(), batch, **options)
+                        value, got = linear_loss(*leaves[:2], ids, batch, bias=leaves[2], **options)
+                    wanted, grads = (torch.autograd.grad(x, leaves) for x in (want, value))
+                    self.close(value, want, 1e-4)
+                    self.close(got.grad, result.grad, 1e-4)
+                    for g, w, leaf in zip(grads, wanted, leaves):
+                        self.assertEqual((g.dtype, g.shape), (leaf.dtype, leaf.shape))
+                        self.assertLess(error(g, w.double()), 1e-5 if torch.bfloat16 not in dtypes and not cast else 2e-2)
+
     def test_shapes(self):
         hidden, weight, _, ids = operands(300, 90, 8)
         flat, grads = [], []
@@ -341,7 +412,7 @@ class Loss(Case):
             ("batch is a dict", TypeError, lambda: linear_loss(hidden, weight, ids, {})),
             ("loss has no option cliplow", TypeError, lambda: linear_loss(hidden, weight, ids, ones, cliplow=1)),
             ("mask has the shape", ValueError, lambda: linear_token_stats(hidden, weight, ids, mask=ids[:2])),
-            ("softcap is 0", ValueError, lambda: linear_token_stats(hidden, weight, ids, softcap=0)),
+            ("softcap is 0, want 1e-30 to 1e\\+30", ValueError, lambda: linear_token_stats(hidden, weight, ids, softcap=0)),
             ("logit_scale is -1", ValueError, lambda: linear_token_stats(hidden, weight, ids, logit_scale=-1)),
         ]:
             with self.subTest(message), self.assertRaisesRegex(kind, message):
@@ -349,36 +420,61 @@ class Loss(Case):
 
 
 class Group(unittest.TestCase):
-    def run_ranks(self, n):
-        """What head_ranks.py prints in n processes, of each."""
+    def run_ranks(self, mode, *cuts):
+        """What head_ranks.py finds for each of these parts of the vocabulary: a list, with what each process has."""
+        ranks = max(map(len, cuts))
+        of_cuts = [",".join(map(str, sizes)) for sizes in cuts]
         with tempfile.TemporaryDirectory() as folder:
             program = str(Path(__file__).with_name("head_ranks.py"))
-            ranks = [
+            processes = [
                 subprocess.Popen(
-                    [sys.executable, program, str(rank), str(n), folder + "/store"],
+                    [sys.executable, program, mode, str(rank), str(ranks), folder + "/store", *of_cuts],
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
                     env=environment(),
                 )
-                for rank in range(n)
+                for rank in range(ranks)
             ]
-            outputs = [rank.communicate(timeout=600) for rank in ranks]
-        for rank, (_, said) in zip(ranks, outputs):
-            self.assertEqual(rank.returncode, 0, said)
-        return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+            outputs = [process.communicate(timeout=600) for process in processes]
+        for process, (_, said) in zip(processes, outputs):
+            self.assertEqual(process.returncode, 0, said)
+        found = [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+        return {sizes: [rank[name] for rank in found[: len(sizes)]] for sizes, name in zip(cuts, of_cuts)}
 
     def test_bits(self):
-        """Parts of the vocabulary in 2 and 4 processes give the bits of one process."""
-        (want,) = self.run_ranks(1)
-        for n in (2, 4):
-            found = self.run_ranks(n)
+        """Parts of the vocabulary in several processes give the bits of one process."""
+        cuts = (950,), (480, 470), (240, 240, 240, 230), (528, 0, 422), (0, 950), (950, 0)
+        found = self.run_ranks("bits", *cuts)
+        (want,) = found[cuts[0]]
+        for sizes in cuts[1:]:
             for name, bits in want.items():
-                with self.subTest(name, processes=n):
+                with self.subTest(name, sizes=sizes):
                     if name.endswith(("of weight", "of bias")):
-                        self.assertEqual([row for rank in found for row in rank[name]], bits)
+                        self.assertEqual([row for rank in found[sizes] for row in rank[name]], bits)
                     else:
-                        self.assertEqual([rank[name] for rank in found], [bits] * n)
+                        self.assertEqual([rank[name] for rank in found[sizes]], [bits] * len(sizes))
+
+    def test_unequal_parts(self):
+        """Parts as torch.chunk cuts them, others, and empty ones: results and gradients of float64, in all processes."""
+        chunked = [tuple(map(len, torch.empty(50257).chunk(n))) for n in (2, 3)]
+        more = (1, 50256), (50000, 257), (0, 50257), (20000, 0, 30257), (1, 1, 0), (1, 0), (0, 0, 2), (30, 0, 11)
+        for sizes, found in self.run_ranks("near", *chunked, *more).items():
+            for name in found[0]:
+                with self.subTest(name, sizes=sizes):
+                    for rank in found:
+                        self.assertLess(rank[name], 2e-5)
+
+    def test_what_one_process_has_otherwise(self):
+        """Every process raises the same InputError, and none waits for another."""
+        right = {"stats: nothing", "loss: nothing", "nothing again", "no rows in all"}
+        for sizes, found in self.run_ranks("refused", (40, 40), (40, 40, 40)).items():
+            for name in found[0]:
+                errors = [rank[name] for rank in found]
+                kind = "" if name in right else "TypeError" if name == "the same type in all" else "InputError"
+                with self.subTest(name, sizes=sizes):
+                    self.assertEqual(errors, [[kind, errors[0][1]]] * len(sizes))
+            self.assertGreater(len(found[0]), 70)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ except ImportError:
 
 import numpy as np
 import reweight
-from reweight import _schemes
-from reweight.torch import linear_loss, linear_token_stats, loss, token_stats
+from reweight import _generated, _operators, _schemes
+from reweight.torch import linear_loss, linear_token_stats, loss, token_stats, value_loss
 from test_torch import Case, Stats, chosen, expected, numbers
 
 ops = torch.ops.reweight
@@ -20,9 +20,17 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float64)
 BOTH = (False, True)
 
 
-def loss_values(aggregation):
-    """The options of the operators of losses."""
-    return _schemes.loss_values({**reweight.loss.__kwdefaults__, "aggregation": aggregation})
+def exact(*values):
+    """Numbers as the operators take them."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def loss_options(aggregation, **given):
+    """The options of the operators of losses, with these numbers."""
+    options = {**reweight.loss.__kwdefaults__, "aggregation": aggregation}
+    values = dict(zip(_generated.LossOptions._fields_, _schemes.loss_values(options)))
+    integers = [value for (name, *_), value in values.items() if name not in _operators.LOSS_NUMBERS]
+    return list(given), exact(*given.values()), *integers
 
 
 class Check(unittest.TestCase):
@@ -37,34 +45,34 @@ class Check(unittest.TestCase):
             width = torch.int32 if entropy == squares else torch.int64
             with self.subTest(dtype=dtype, entropy=entropy, squares=squares):
                 logits = numbers((2, 3, 40), 1, 1, dtype).requires_grad_(dtype != torch.float16)
-                self.check(ops.token_stats, logits, chosen((2, 3), 40, 2, width), 0.7, entropy, squares)
+                self.check(ops.token_stats, logits, chosen((2, 3), 40, 2, width), exact(0.7), entropy, squares)
                 ids = chosen((2, 3), 33, 2, width)[:, 1:]
-                self.check(ops.token_stats, logits[:, 1:, :33], ids, 1.0, entropy, squares)
+                self.check(ops.token_stats, logits[:, 1:, :33], ids, exact(1), entropy, squares)
 
     def test_row_gradient(self):
         ids = chosen((2, 3), 40, 2)
         for dtype, (g, e) in itertools.product(FLOATS, ((True, False), (False, True), (True, True))):
             with self.subTest(dtype=dtype, grad=g, grad_entropy=e):
                 logits = numbers((2, 3, 40), 1, 1, dtype)
-                stats = ops.token_stats(logits, ids, 0.7, True, False)[:2]
+                stats = ops.token_stats(logits, ids, exact(0.7), True, False)[:2]
                 grad, grad_entropy = (numbers((2, 3), 3).to(stats[0].dtype) if want else None for want in (g, e))
-                self.check(ops.row_gradient, logits, ids, *stats, grad, grad_entropy, 0.7)
+                self.check(ops.row_gradient, logits, ids, *stats, grad, grad_entropy, exact(0.7))
                 apart = numbers((3, 2, 50), 1, 1, dtype).transpose(0, 1)[..., :40]
-                self.check(ops.row_gradient, apart, ids, *stats, grad, grad_entropy, 0.7)
+                self.check(ops.row_gradient, apart, ids, *stats, grad, grad_entropy, exact(0.7))
 
     def test_linear_token_stats(self):
         ids, mask = chosen((5,), 40, 2), torch.tensor([1, 1, 0, 1, 1])
-        for dtype, entropy, bias, softcap in itertools.product(FLOATS, BOTH, BOTH, (None, 2.0)):
-            with self.subTest(dtype=dtype, entropy=entropy, bias=bias, softcap=softcap):
+        for dtype, entropy, bias, capped in itertools.product(FLOATS, BOTH, BOTH, BOTH):
+            with self.subTest(dtype=dtype, entropy=entropy, bias=bias, capped=capped):
                 x, w, b = (numbers(shape, 1, 1, dtype) for shape in ((5, 8), (40, 8), (40,)))
                 b = b if bias else None
-                form = (16, 0.7, softcap, 0.5, dtype, "")
+                form = (16, exact(0.7, 0.5, *[2.0] * capped), dtype, "")
                 g = numbers((5,), 3).to(torch.float64 if dtype == torch.float64 else torch.float32)
                 for wanted in ([True, True, bias], [True, False, False], [False, True, False]):
                     args = [t if t is None else t.clone().requires_grad_(on) for t, on in zip((x, w, b), wanted)]
-                    self.check(ops.linear_token_stats, *args, ids, *form, mask, entropy, True, True)
-                    stats = ops.linear_token_stats(x, w, b, ids, *form, mask, entropy, False, False)[:3]
-                    args = [x, w, b, ids, *form, mask, *stats, g, g if entropy else None]
+                    self.check(ops.linear_token_stats, *args, ids, *form, mask, entropy, True, True, wanted)
+                    *stats, _, _, sizes = ops.linear_token_stats(x, w, b, ids, *form, mask, entropy, False, False, wanted)
+                    args = [x, w, b, ids, *form, sizes, mask, *stats, g, g if entropy else None]
                     self.check(ops.linear_row_gradient, *args, wanted)
 
     def test_linear_loss(self):
@@ -75,8 +83,8 @@ class Check(unittest.TestCase):
                 shapes = (8, 6), (40, 6), (40,)
                 args = [numbers(shape, 1, 1, dtype).requires_grad_(on) for shape, on in zip(shapes, wanted)]
                 self.check(
-                    ops.linear_loss, *args, ids, 16, 0.7, None, 1.0, dtype, "", role, None, None, old, advantages,
-                    ref, weights.abs(), *loss_values("seq_mean_token_mean"), wanted,
+                    ops.linear_loss, *args, ids, 16, exact(0.7, 1), dtype, "", role, None, None, old, advantages,
+                    ref, weights.abs(), *loss_options("seq_mean_token_mean", clip_low=0.1, kl_coef=0.01), wanted,
                 )  # fmt: skip
 
     def test_loss(self):
@@ -90,7 +98,7 @@ class Check(unittest.TestCase):
                 flat = (lambda t: t.reshape(-1)) if packed else (lambda t: t)
                 self.check(
                     ops.loss, flat(new).clone().requires_grad_(), flat(role), offsets, None, flat(old), flat(advantages),
-                    flat(ref), flat(weights).abs() if w else None, *loss_values(aggregation),
+                    flat(ref), flat(weights).abs() if w else None, *loss_options(aggregation, clip_low=0.1, kl_coef=0.01),
                 )  # fmt: skip
 
 
@@ -103,7 +111,7 @@ class Check(unittest.TestCase):
                 flat = (lambda t: t.reshape(-1)) if packed else (lambda t: t)
                 arrays = [flat(t) for t in (role, old, returns)]
                 arrays.insert(1, offsets)
-                self.check(ops.value_loss, flat(new).clone().requires_grad_(), *arrays, 0.5, 0, aggregation)
+                self.check(ops.value_loss, flat(new).clone().requires_grad_(), *arrays, exact(0.5), 0, aggregation)
 
 
 class Compiled(Case):
@@ -152,6 +160,93 @@ class Compiled(Case):
         for n in (8, 5, 13, 21, 34):
             step(numbers((n, 40), n).requires_grad_(), chosen((n,), 40, n)).backward()
         self.assertEqual(counters["stats"]["unique_graphs"], 2)
+
+    def test_numbers(self):
+        """Twelve values of an option are two graphs, as plain PyTorch has them: one for the first value, and one for all
+        others. Each gives the bits of eager."""
+        from torch._dynamo.utils import counters
+
+        def graphs(step, leaves, values):
+            """How many graphs the values of step(value, *leaves) are."""
+            torch._dynamo.reset()
+            counters.clear()
+            fast = torch.compile(step, fullgraph=True, backend="aot_eager")
+            for value in values:
+                outcomes = []
+                for f in (fast, step):
+                    x = [leaf.clone().requires_grad_() for leaf in leaves]
+                    results = f(value, *x)
+                    results[0].sum().backward()
+                    outcomes.append([*results, *(t.grad for t in x)])
+                for got, want in zip(*outcomes):
+                    self.assertTrue(torch.equal(got, want), (value, got, want))
+            return counters["stats"]["unique_graphs"]
+
+        hidden, weight, logits = numbers((2, 5, 8), 1), numbers((40, 8), 2), numbers((2, 5, 40), 3)
+        ids, role = chosen((2, 5), 40, 4), torch.ones(2, 5, dtype=torch.uint8)
+        new, old, other, ref = (numbers((2, 5), seed, 0.3) for seed in range(5, 9))
+        arrays = dict(role=role, old_logprobs=old, advantages=other, ref_logprobs=ref, values=old, returns=other)
+        of_loss = lambda *names, shift={}, **more: (
+            lambda x, new: loss(
+                new, reweight.Batch(**arrays), **more, **{name: x + shift.get(name, 0) for name in names}
+            )[:1], [new],
+        )  # fmt: skip
+        of_critic = lambda name, **more: (
+            lambda x, new: value_loss(new, reweight.Batch(**arrays), **more, **{name: x})[:1], [new]
+        )  # fmt: skip
+        of_head = lambda name: (lambda x, h, w: linear_token_stats(h, w, ids, **{name: x}), [hidden, weight])
+        of_both = lambda *names, **more: (
+            lambda x, h, w: linear_loss(h, w, ids, reweight.Batch(**arrays), **more, **{name: x for name in names})[:1],
+            [hidden, weight],
+        )  # fmt: skip
+        shares, counts = [(k + 1) / 16 for k in range(12)], range(1, 13)
+        per_length = dict(aggregation="seq_mean_token_sum_norm")
+        steps = {
+            "token_stats temperature": (lambda x, z: token_stats(z, ids, temperature=x), [logits], shares),
+            "value_loss clip": (*of_critic("clip"), shares),
+            "value_loss norm_length": (*of_critic("norm_length", **per_length), counts),
+            "loss norm_length": (*of_loss("norm_length", **per_length), counts),
+            "loss seed": (*of_loss("seed", policy="clip_cov"), range(12)),
+            "loss negative seed": (*of_loss("seed", policy="clip_cov"), range(-6, 6)),
+            "linear_token_stats chunk": (*of_head("chunk"), counts),
+            "linear_loss kl_coef": (*of_both("kl_coef"), shares),
+            "linear_loss seed": (*of_both("seed", policy="clip_cov"), range(12)),
+            "linear_loss several": (*of_both("kl_coef", "temperature", "clip_low", "clip_high", policy="dppo_kl"), shares),
+        }
+        policies = dict(
+            ppo="clip_low clip_high dual_clip kl_coef", sapo="tau_pos tau_neg", dppo_tv="ratio_cap", dro="beta",
+            vespo="power_pos decay_pos power_neg decay_neg", clip_cov="cov_share cov_low cov_high", kl_cov="cov_coef",
+        )  # fmt: skip
+        self.assertEqual(set(" ".join(policies.values()).split()), set(_operators.LOSS_NUMBERS))
+        for policy, names in policies.items():
+            step = of_loss(*names.split(), policy=policy, shift=dict(dual_clip=1, cov_high=1))
+            steps["loss " + policy] = *step, shares
+        for name in ("temperature", "softcap", "logit_scale"):
+            steps["linear_token_stats " + name] = *of_head(name), shares
+            steps["linear_loss " + name] = *of_both(name), shares
+        most = {type(values[0]): graphs(lambda x, a: (a * x,), [old], values) for values in (shares, counts)}
+        self.assertEqual(set(most.values()), {2})
+        for name, (step, leaves, values) in steps.items():
+            with self.subTest(name):
+                self.assertLessEqual(graphs(step, leaves, values), most[type(values[0])])
+
+    def test_what_a_number_is(self):
+        """A tensor, and an integer where a float is wanted, are numbers; what is none is an error of eager code."""
+        x, ids = numbers((3, 40), 1), chosen((3,), 40, 2)
+        step = torch.compile(lambda t: token_stats(x, ids, temperature=t)[0], backend="aot_eager")
+        for value in (2, 0.5, torch.tensor(0.5), torch.tensor([2.0]), np.float32(0.5), np.float64(0.7), True):
+            self.assertTrue(torch.equal(step(value), token_stats(x, ids, temperature=value)[0]))
+        for value, kind, message in (
+            ("one", TypeError, "temperature is a str"),
+            (None, TypeError, "temperature is None"),
+            (0.0, ValueError, "temperature is 0, want"),
+            (-1.0, ValueError, "temperature is -1, want"),
+            (torch.tensor(0.5, requires_grad=True), TypeError, "temperature is a torch.Tensor that requires grad"),
+        ):
+            for f in (step, lambda t: token_stats(x, ids, temperature=t)):
+                torch._dynamo.reset()
+                with self.subTest(value=value), self.assertRaisesRegex(kind, message):
+                    f(value)
 
     def test_linear_token_stats(self):
         def step(hidden, weight, bias, ids):
@@ -232,6 +327,70 @@ class Compiled(Case):
         with torch._dynamo.config.patch(compiled_autograd=True):
             torch.compile(train, backend=backend)(leaf, ids)
         self.assertTrue(torch.equal(leaf.grad, want))
+
+
+class InferenceMode(unittest.TestCase):
+    """Every tensor of every function may be one of torch.inference_mode, which autograd does not save."""
+
+    def test_all(self):
+        role = torch.tensor([1, 2, 0, 1, 1, 2], dtype=torch.uint8)
+        rows = dict(old_logprobs=numbers((6,), 1) - 2, advantages=numbers((6,), 2), ref_logprobs=numbers((6,), 3) - 2)
+        spans = dict(seq_offsets=torch.tensor([0, 4, 6]), span_ids=torch.tensor([0, 0, -1, 1, 2, 2], dtype=torch.int32))
+        of_batch = dict(role=role, **rows, **spans)
+        head = dict(hidden=numbers((6, 4), 4), weight=numbers((9, 4), 5), bias=numbers((9,), 6))
+        ids, weights = chosen((6,), 9, 7), numbers((6,), 8).abs()
+
+        def batch(arrays):
+            return reweight.Batch(**{name: arrays.pop(name) for name in of_batch if name in arrays})
+
+        def of_loss(new, weights, **arrays):
+            return loss(new, batch(arrays), weights, kl_coef=0.1, policy="gspo", sequence="span")[:1]
+
+        def of_head(hidden, weight, ids, **more):
+            return linear_token_stats(hidden, weight, ids, **more)
+
+        def of_both(hidden, weight, ids, weights, bias, **arrays):
+            return linear_loss(hidden, weight, ids, batch(arrays), weights, bias=bias, kl_coef=0.1)[:1]
+
+        def of_critic(new_values, values, returns, seq_offsets, role):
+            more = dict(role=role, values=values, returns=returns, seq_offsets=seq_offsets)
+            return value_loss(new_values, reweight.Batch(**more), aggregation="seq_mean_token_sum")[:1]
+
+        critic = dict(values=rows["old_logprobs"], returns=weights, seq_offsets=spans["seq_offsets"], role=role)
+        functions = [
+            (lambda logits, ids: token_stats(logits, ids), dict(logits=numbers((6, 9), 9)), dict(ids=ids)),
+            (lambda x, ids: token_stats(x * 1, ids, inplace=x.requires_grad), dict(x=numbers((6, 9), 9)), dict(ids=ids)),
+            (of_head, head, dict(ids=ids, mask=role)),
+            (of_loss, dict(new=numbers((6,), 9) - 2), dict(weights=weights, **of_batch)),
+            (of_both, head, dict(ids=ids, weights=weights, **of_batch)),
+            (of_critic, dict(new_values=numbers((6,), 9)), critic),
+        ]
+        count = 0
+        for call, leaves, others in functions:
+
+            def run(inference):
+                with torch.inference_mode():
+                    made = {name: (leaves | others)[name].clone() for name in inference}
+                graded = {name: t.clone().requires_grad_() for name, t in leaves.items() if name not in made}
+                results = call(**{**others, **graded, **made})
+                found = [t for t in results if t is not None]
+                given = [t for t in found if t.requires_grad]
+                with torch.inference_mode():
+                    grads = [numbers(t.shape, 20 + i) for i, t in enumerate(given)]
+                if given:
+                    torch.autograd.backward(given, grads)
+                return found, {name: t.grad for name, t in graded.items()}
+
+            want, gradients = run([])
+            for n in range(1, 3):
+                for inference in (*itertools.combinations(leaves | others, n), [*others], [*leaves], [*leaves, *others]):
+                    with self.subTest(leaves=[*leaves], inference=inference):
+                        got, of = run(inference)
+                        self.assertTrue(all(map(torch.equal, got, want)))
+                        for name, gradient in of.items():
+                            self.assertTrue(torch.equal(gradient, gradients[name]), name)
+                    count += 1
+        self.assertGreater(count, 150)
 
 
 class Transforms(Case):

@@ -223,9 +223,16 @@ class Stats(TestCase):
         )
 
     def test_temperature(self):
-        for value in (0.0, -1.0, float("inf"), float("nan")):
-            with self.assertRaisesRegex(reweight.InputError, "^temperature is "):
-                reweight.token_stats(rows(2, 3), temperature=value)
+        x, row = rows(2, 3), np.zeros(2, np.float32)
+        for value in (0.0, -1.0, 1e-300, 9e-31, 1.1e30, 1e300, float("inf"), float("nan")):
+            for call in (
+                lambda: reweight.token_stats(x, temperature=value),
+                lambda: reweight.row_gradient(x, np.zeros(2, np.int64), row, row, temperature=value),
+            ):
+                with self.assertRaisesRegex(reweight.InputError, r"^temperature is \S+, want 1e-30 to 1e\+30$"):
+                    call()
+        for value in (1e-30, 1e30):
+            self.assertTrue(np.isfinite(reweight.token_stats(x, np.array([0, 1]), temperature=value).logprobs).all())
 
     def test_no_rows(self):
         for shape in ((0, 5), (0, 3, 5), (3, 0, 5)):
@@ -403,6 +410,18 @@ class Gradient(TestCase):
             lambda: reweight.row_gradient(x, ids, self.stats.logprobs, self.g, out=x),
         )
         self.assertBits(x, self.x)
+        apart = rows(2, 5, 90)[:, :4]
+        for logits, shape, place in ((x, (8,), "3"), (apart, (2, 4), "0, 3")):
+            for wrong in (-2, 90):
+                ids, row = np.full(shape, -1), np.zeros(shape, np.float32)
+                ids.reshape(-1)[3] = wrong
+                out = np.full(logits.shape, 7, np.float32)
+                self.assertInputError(
+                    "ids",
+                    f"ids[{place}] is {wrong}, want -1 to 89, for rows of 90 logits",
+                    lambda: reweight.row_gradient(logits, ids, row, row, lse=row, out=out),
+                )
+                self.assertTrue((out == 7).all())
 
     def test_out_that_shares_memory(self):
         memory = np.zeros((1, 4, 10), np.float32)

@@ -226,7 +226,7 @@ class TokenStats(Case):
             (r"ids\[1, 2\] is 8, want 0 to 7", ValueError, lambda: token_stats(logits, bad)),
             ("temperature is 0", ValueError, lambda: token_stats(logits, ids, temperature=0)),
             ("temperature is -1", ValueError, lambda: token_stats(logits.double(), ids, temperature=-1)),
-            ("temperature is nan", ValueError, lambda: token_stats(logits.double(), ids, temperature=math.nan)),
+            ("temperature is NaN", ValueError, lambda: token_stats(logits.double(), ids, temperature=math.nan)),
             ("temperature .* requires grad", TypeError, lambda: token_stats(logits, ids, temperature=learned)),
         ]:
             with self.subTest(message), self.assertRaisesRegex(kind, message):

@@ -188,7 +188,8 @@ DEVICE i64 idOf(const Rows &rows, i64 row, i64 lowest = 0) {
 	const i64 at = row + sequenceOf(rows, row) * rows.idGap;
 	i64 id = rows.wideIDs ? ((const i64 *)rows.ids)[at] : ((const i32 *)rows.ids)[at];
 	if (id >= lowest && id < rows.vocab) return id;
-	if (threadIndex() == 0) report(rows.status, PROBLEM_ID, ARG_IDS, row, id, rows.vocab - 1, rows.vocab);
+	const u32 problem = lowest < 0 ? PROBLEM_ID_OR_NONE : PROBLEM_ID;
+	if (threadIndex() == 0) report(rows.status, problem, ARG_IDS, row, id, rows.vocab - 1, rows.vocab);
 	return NO_ID;
 }
 

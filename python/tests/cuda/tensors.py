@@ -188,29 +188,31 @@ class Test(unittest.TestCase):
     def test_operators(self):
         """The kernels of the operators. They are called one by one, because PyTorch's dispatcher does not work with
         what stands for a GPU."""
-        from reweight import _operators, _schemes
+        from reweight import _operators
+        from test_operators import exact, loss_options
+
+        options = loss_options("seq_mean_token_mean", clip_low=0.1)
 
         def token_stats(logits, ids, grad, grad_entropy):
-            results = _operators._token_stats(logits, ids, 0.7, True, True)
+            results = _operators._token_stats(logits, ids, exact(0.7), True, True)
             stats = results[:2]
-            gradient = _operators._row_gradient(logits, ids, *stats, grad, grad_entropy, 0.7)
+            gradient = _operators._row_gradient(logits, ids, *stats, grad, grad_entropy, exact(0.7))
             over = logits.clone()
-            _operators._row_gradient(over, ids, *stats, grad, grad_entropy, 0.7, out=over)
+            _operators._row_gradient(over, ids, *stats, grad, grad_entropy, exact(0.7), out=over)
             return (*results, gradient, over)
 
         def linear(hidden, weight, bias, ids, mask, grad, grad_entropy):
-            form = 16, 0.7, 3.0, 0.5, hidden.dtype, ""
-            results = _operators._linear_token_stats(hidden, weight, bias, ids, *form, mask, True, True, True)
-            wanted = [True, True, True]
+            form, wanted = (16, exact(0.7, 0.5, 3), hidden.dtype, ""), [True, True, True]
+            *results, sizes = _operators._linear_token_stats(
+                hidden, weight, bias, ids, *form, mask, True, True, True, wanted
+            )
             gradients = _operators._linear_row_gradient(
-                hidden, weight, bias, ids, *form, mask, *results[:3], grad, grad_entropy, wanted
+                hidden, weight, bias, ids, *form, sizes, mask, *results[:3], grad, grad_entropy, wanted
             )
             return (*results, *gradients)
 
-        options = _schemes.loss_values({**reweight.loss.__kwdefaults__, "aggregation": "seq_mean_token_mean"})
-
         def linear_loss(hidden, weight, bias, ids, b):
-            form, wanted = (16, 0.7, None, 0.5, hidden.dtype, ""), [True, True, True]
+            form, wanted = (16, exact(0.7, 0.5), hidden.dtype, ""), [True, True, True]
             arrays = (b.role, None, None, b.old_logprobs, b.advantages, None, None)
             return _operators._linear_loss(hidden, weight, bias, ids, *form, *arrays, *options, wanted)
 
@@ -219,7 +221,7 @@ class Test(unittest.TestCase):
             return _operators._loss(*arrays, *options)
 
         def value_loss(b):
-            return _operators._value_loss(b.new_values, b.role, None, b.values, b.returns, 0.5, 0, 2)
+            return _operators._value_loss(b.new_values, b.role, None, b.values, b.returns, exact(0.5), 0, 2)
 
         ids, grad, grad_entropy = torch.randint(0, 33, (10,)), torch.randn(10), torch.randn(10)
         for dtype in (torch.float32, torch.bfloat16):
@@ -296,7 +298,7 @@ class Test(unittest.TestCase):
         self.assertEqual(str(on_gpu.exception), str(on_cpu.exception))
         self.assertEqual(stats.logprobs.isnan().cpu().tolist(), [False, True, False, False])
         reweight.check()
-        with self.assertRaisesRegex(ValueError, "^temperature is 0, want a positive, finite number$"):
+        with self.assertRaisesRegex(ValueError, r"^temperature is 0, want 1e-30 to 1e\+30$"):
             reweight.token_stats(there, temperature=0)
         with self.assertRaisesRegex(ValueError, "^ids is on the CPU, want cuda:0 like logits$"):
             reweight.token_stats(there, ids)
