@@ -114,7 +114,7 @@ def sizes(
 
 
 def checksum(t: Tensor) -> str:
-    return f"{zlib.crc32(t.contiguous().cpu().numpy()):08x}"
+    return f"{zlib.crc32(t.contiguous().cpu().numpy().tobytes()):08x}"
 
 
 class Head:
@@ -125,11 +125,11 @@ class Head:
         weight: Tensor,
         bias: Optional[Tensor],
         rows: int,
+        sizes: List[int],
         chunk: int,
         numbers: Tensor,
         dtype: torch.dtype,
         group: str,
-        sizes: List[int],
     ) -> None:
         self.weight, self.bias, self.sizes = weight, bias, sizes
         self.temperature, scale, *capped = numbers.tolist()

@@ -188,7 +188,7 @@ def _linear_token_stats(
     results = zip(("entropy", "lse", "log_sum_sq_probs"), (entropy, energy, squares))
     said = [("group", "computes linear_token_stats"), *((name, f"is {want}") for name, want in results)]
     sizes = _head.sizes(hidden, weight, bias, ids, form, ("mask", counted), wanted, said)
-    head = _head.Head(weight, bias, ids.numel(), *form, sizes)
+    head = _head.Head(weight, bias, ids.numel(), sizes, *form)
     found = _head.stats(head, hidden, ids, counted, entropy, energy, squares)
     return *(found.lse.new_empty(0) if t is None else t for t in found), torch.tensor(sizes, device="cpu")
 
@@ -235,7 +235,7 @@ def _linear_row_gradient(
     gradients = _head.empty_gradients(hidden, weight, bias, wanted)
     of = _head.Stats(logprobs, None if grad_entropy is None else entropy, lse, None)
     g, e = (None if t is None else t.resolve_neg() for t in (grad, grad_entropy))
-    head = _head.Head(weight, bias, ids.numel(), *form, sizes.tolist())
+    head = _head.Head(weight, bias, ids.numel(), sizes.tolist(), *form)
     _head.row_gradient(head, hidden, ids, mask, of, g, e, _to(gradients, wanted))
     return gradients
 
@@ -269,7 +269,7 @@ def _linear_loss(
     sizes = _head.sizes(hidden, weight, bias, ids, form, ("role", role != 0), wanted, said, check)
     gradients = _head.empty_gradients(hidden, weight, bias, wanted)
     scalars = role.new_empty(_SCALARS, dtype=torch.int64)
-    head = _head.Head(weight, bias, ids.numel(), *form, sizes)
+    head = _head.Head(weight, bias, ids.numel(), sizes, *form)
     grad = _head.loss(head, hidden, ids, batch, weights, options, _to(gradients, wanted), scalars)
     return _value(scalars), grad, scalars, *gradients
 
@@ -312,8 +312,8 @@ def _scaled(x: Tensor, scale: Tensor) -> Tensor:
 # loss
 
 _SCALARS = len(_generated.LossResult._fields_)
-LOSS_NUMBERS = tuple(name for name, kind in _generated.LossOptions._fields_ if kind is c_double)
-_LOSS_INTEGERS = tuple(name for name, kind in _generated.LossOptions._fields_ if kind is not c_double)
+LOSS_NUMBERS = tuple(name for name, kind, *_ in _generated.LossOptions._fields_ if kind is c_double)
+_LOSS_INTEGERS = tuple(name for name, kind, *_ in _generated.LossOptions._fields_ if kind is not c_double)
 
 
 def _loss_options(given: Sequence[str], values: Tensor, *integers: int) -> _generated.LossOptions:
