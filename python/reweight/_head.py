@@ -55,14 +55,15 @@ def agreed(
 ) -> List[int]:
     """The sizes that the processes of the group say, in the order of ranks. All say the same of their arguments, and
     none has an error; otherwise each raises one, before a process waits for what another does not send."""
-    text = json.dumps((size, str(error or "")[:500], said)).encode()
-    sent = torch.tensor([[*text.ljust(_LONGEST)]], dtype=torch.uint8, device=device)
-    all_said = [json.loads(bytes(row)) for row in _gathered(sent, group).tolist()]
-    errors = [(rank, text) for rank, (_, text, _) in enumerate(all_said) if text]
+    refused = "" if error is None else str(error)[:500] or type(error).__name__
+    text = json.dumps((size, refused, said)).encode()
+    sent = torch.frombuffer(bytearray(text.ljust(_LONGEST)), dtype=torch.uint8)[None].to(device)
+    all_said = [json.loads(row.tobytes()) for row in _gathered(sent, group).cpu().numpy()]
+    errors = [(rank, why) for rank, (_, why, _) in enumerate(all_said) if why]
     if error is not None and len(errors) == group.size():
         raise error
-    for rank, text in errors:
-        raise InputError("group", f"has process {rank}, which refuses its arguments: {text}") from error
+    for rank, why in errors:
+        raise InputError("group", f"has process {rank}, which refuses its arguments: {why}") from error
     for rank, (*_, theirs) in enumerate(all_said):
         for (name, here), (_, there) in zip(theirs, all_said[0][2]):
             if here != there:
@@ -81,8 +82,8 @@ def sizes(
     said: _Said,
     check: Callable[[], Any] = lambda: None,
 ) -> List[int]:
-    """How many ids of the vocabulary each process of the group has. mask is the argument that says which rows count, and
-    which these are, said what the operator says besides, and check refuses what is wrong in this process alone."""
+    """How many ids of the vocabulary each process of the group has. mask is the argument that says which rows count,
+    and which these are, said what the operator says besides, and check refuses what is wrong in this process alone."""
     chunk, numbers, dtype, name = form
     if not name:
         return [weight.shape[0]]

@@ -126,8 +126,8 @@ class Forms(Case):
 
 
     def test_factors(self):
-        """A temperature, a softcap or a scale is between 1e-30 and 1e30, and no factor of two of them is beyond float32:
-        results and gradients are finite then, of any dtype."""
+        """A temperature, a softcap or a scale is between 1e-30 and 1e30, and no ratio of two of them is beyond float32.
+        Results and gradients are finite then, of any dtype."""
         names = "temperature", "softcap", "logit_scale"
         for dtype in (torch.float32, torch.bfloat16, torch.float64):
             hidden, weight, bias, ids = operands(5, 9, 4, dtype)
@@ -456,7 +456,7 @@ class Group(unittest.TestCase):
                         self.assertEqual([rank[name] for rank in found[sizes]], [bits] * len(sizes))
 
     def test_unequal_parts(self):
-        """Parts as torch.chunk cuts them, others, and empty ones: results and gradients of float64, in all processes."""
+        """Parts as torch.chunk cuts them, others, and empty ones: in all processes what float64 has."""
         chunked = [tuple(map(len, torch.empty(50257).chunk(n))) for n in (2, 3)]
         more = (1, 50256), (50000, 257), (0, 50257), (20000, 0, 30257), (1, 1, 0), (1, 0), (0, 0, 2), (30, 0, 11)
         for sizes, found in self.run_ranks("near", *chunked, *more).items():

@@ -11,7 +11,7 @@ except ImportError:
 
 import numpy as np
 import reweight
-from reweight import _generated, _operators, _schemes
+from reweight import _operators
 from reweight.torch import linear_loss, linear_token_stats, loss, token_stats, value_loss
 from test_torch import Case, Stats, chosen, expected, numbers
 
@@ -25,12 +25,11 @@ def exact(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def loss_options(aggregation, **given):
-    """The options of the operators of losses, with these numbers."""
-    options = {**reweight.loss.__kwdefaults__, "aggregation": aggregation}
-    values = dict(zip(_generated.LossOptions._fields_, _schemes.loss_values(options)))
-    integers = [value for (name, *_), value in values.items() if name not in _operators.LOSS_NUMBERS]
-    return list(given), exact(*given.values()), *integers
+def loss_options(**options):
+    """The options of the operators of losses."""
+    one = torch.ones(1)
+    batch = reweight.Batch(role=one, old_logprobs=one, advantages=one)
+    return reweight.torch._loss_arguments(batch, None, options, one.shape)[7:]
 
 
 class Check(unittest.TestCase):
@@ -84,7 +83,7 @@ class Check(unittest.TestCase):
                 args = [numbers(shape, 1, 1, dtype).requires_grad_(on) for shape, on in zip(shapes, wanted)]
                 self.check(
                     ops.linear_loss, *args, ids, 16, exact(0.7, 1), dtype, "", role, None, None, old, advantages,
-                    ref, weights.abs(), *loss_options("seq_mean_token_mean", clip_low=0.1, kl_coef=0.01), wanted,
+                    ref, weights.abs(), *loss_options(aggregation="seq_mean_token_mean", clip_low=0.1, kl_coef=0.01), wanted,
                 )  # fmt: skip
 
     def test_loss(self):
@@ -98,7 +97,7 @@ class Check(unittest.TestCase):
                 flat = (lambda t: t.reshape(-1)) if packed else (lambda t: t)
                 self.check(
                     ops.loss, flat(new).clone().requires_grad_(), flat(role), offsets, None, flat(old), flat(advantages),
-                    flat(ref), flat(weights).abs() if w else None, *loss_options(aggregation, clip_low=0.1, kl_coef=0.01),
+                    flat(ref), flat(weights).abs() if w else None, *loss_options(aggregation=aggregation, clip_low=0.1, kl_coef=0.01),
                 )  # fmt: skip
 
 
@@ -162,8 +161,8 @@ class Compiled(Case):
         self.assertEqual(counters["stats"]["unique_graphs"], 2)
 
     def test_numbers(self):
-        """Twelve values of an option are two graphs, as plain PyTorch has them: one for the first value, and one for all
-        others. Each gives the bits of eager."""
+        """Twelve values of an option are two graphs, as plain PyTorch has them: one for the first value, and one for
+        all others. Each gives the bits of eager."""
         from torch._dynamo.utils import counters
 
         def graphs(step, leaves, values):
@@ -194,7 +193,7 @@ class Compiled(Case):
         of_critic = lambda name, **more: (
             lambda x, new: value_loss(new, reweight.Batch(**arrays), **more, **{name: x})[:1], [new]
         )  # fmt: skip
-        of_head = lambda name: (lambda x, h, w: linear_token_stats(h, w, ids, **{name: x}), [hidden, weight])
+        of_head = lambda name: (lambda x, h, w: linear_token_stats(h, w, ids, lse=True, **{name: x}), [hidden, weight])
         of_both = lambda *names, **more: (
             lambda x, h, w: linear_loss(h, w, ids, reweight.Batch(**arrays), **more, **{name: x for name in names})[:1],
             [hidden, weight],

@@ -75,8 +75,13 @@ class Test(Comparison):
             chosen = Ids(b.span_ids, 0)
             on.backend.token_stats(Stats(None, None, to), Rows(b.entropy, 4, 1, 1, 0), chosen, 1, 1)
 
+        def row_gradient(on, to, b):
+            x, at = Rows(b.entropy, 4, 1, 1, 0), b.logprobs
+            on.backend.row_gradient(Rows(to, 4, 1, 1, 0), x, Ids(b.span_ids, 0), at, 0, at, 0, at, RowGradientOptions(1, 0), 1)
+
         for call, wrong in (
             (token_stats, {"span_ids": [0, 0, 7, 0]}),
+            (row_gradient, {"span_ids": [0, 0, -2, -1]}),
             (grpo, {"role": [1, 2, 9, 1]}),
             (actfocus(0), {"ref_energy": [1, nan, 1, 1]}),
             (actfocus(1), {"ref_entropy": [1, 1, np.inf, 1]}),

@@ -189,9 +189,14 @@ class Test(unittest.TestCase):
         """The kernels of the operators. They are called one by one, because PyTorch's dispatcher does not work with
         what stands for a GPU."""
         from reweight import _operators
-        from test_operators import exact, loss_options
 
-        options = loss_options("seq_mean_token_mean", clip_low=0.1)
+        def exact(*values):
+            return torch.tensor(values, dtype=torch.float64)
+
+        def of_loss(b):
+            b = reweight.Batch(role=b.role, old_logprobs=b.old_logprobs, advantages=b.advantages)
+            options = dict(aggregation="seq_mean_token_mean", clip_low=0.1)
+            return reweight.torch._loss_arguments(b, None, options, b.role.shape)
 
         def token_stats(logits, ids, grad, grad_entropy):
             results = _operators._token_stats(logits, ids, exact(0.7), True, True)
@@ -213,12 +218,10 @@ class Test(unittest.TestCase):
 
         def linear_loss(hidden, weight, bias, ids, b):
             form, wanted = (16, exact(0.7, 0.5), hidden.dtype, ""), [True, True, True]
-            arrays = (b.role, None, None, b.old_logprobs, b.advantages, None, None)
-            return _operators._linear_loss(hidden, weight, bias, ids, *form, *arrays, *options, wanted)
+            return _operators._linear_loss(hidden, weight, bias, ids, *form, *of_loss(b), wanted)
 
         def loss(b):
-            arrays = (b.logprobs, b.role, None, None, b.old_logprobs, b.advantages, None, None)
-            return _operators._loss(*arrays, *options)
+            return _operators._loss(b.logprobs, *of_loss(b))
 
         def value_loss(b):
             return _operators._value_loss(b.new_values, b.role, None, b.values, b.returns, exact(0.5), 0, 2)
