@@ -365,10 +365,12 @@ class Batches(Pages):
     def test_failures(self):
         """A run goes on without its pages, with one warning; what was there stays."""
         (self.folder / "file").write_text("")
-        nan = "batch-000001: rewards[0] is NaN, want a finite reward"
+        unscored = "none of its trajectories has a response, and a reward where there are any"
+        infinite = "batch-000001: rewards[0] is +Inf, want a finite reward"
         cases = [
             (str(self.folder / "file"), {}, "File exists"),
-            (str(self.folder / "a"), {"rewards": np.full(8, np.nan)}, nan),
+            (str(self.folder / "a"), {"rewards": np.full(8, np.nan)}, unscored),
+            (str(self.folder / "d"), {"rewards": np.full(8, np.inf)}, infinite),
             (str(self.folder / "b"), {"prompt_ids": [np.zeros(1)]}, "index out of range"),
             (str(self.folder / "c"), {"tokenizer": mock.Mock(decode=lambda ids: 1 / 0)}, "division by zero"),
         ]
