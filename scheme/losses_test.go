@@ -3,6 +3,7 @@ package scheme
 import (
 	"errors"
 	"math"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -14,23 +15,29 @@ import (
 // policies are the losses of the catalogue, and what else they can be.
 var policies = func() map[string]reweight.LossOptions {
 	all := map[string]reweight.LossOptions{
-		"gspo, wide":  {Policy: reweight.PolicyGSPO, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3},
-		"gspo, spans": {Policy: reweight.PolicyGSPO, ClipLow: 0.2, ClipHigh: 0.28, Sequence: reweight.SequenceSpan},
-		"grpo-s, spans": {Policy: reweight.PolicyGRPOS, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Sequence: reweight.SequenceSpan,
+		"gspo, wide":  {Policy: reweight.GSPO{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3}},
+		"gspo, spans": {Policy: reweight.GSPO{ClipLow: 0.2, ClipHigh: 0.28, Sequence: reweight.SequenceSpan}},
+		"grpo-s, spans": {Policy: reweight.GRPOS{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Sequence: reweight.SequenceSpan},
 			Aggregation: reweight.SeqMeanTokenSumNorm},
-		"cispo, both": {Policy: reweight.PolicyCISPO, ClipLow: 0.2, ClipHigh: 0.2, Aggregation: reweight.SeqMeanTokenSum},
-		"vespo, span": {Policy: reweight.PolicyVESPO, PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2, Sequence: reweight.SequenceSpan}, // not its business
+		"cispo, both": {Policy: reweight.CISPO{ClipLow: 0.2, ClipHigh: 0.2}, Aggregation: reweight.SeqMeanTokenSum},
 	}
 	for _, e := range losses() {
 		all[e.Name] = *e.loss
 	}
-	dro := reweight.DefaultDRO
-	dro.Beta = 0.3
-	all["dro"] = dro
-	all["clip_cov, many"] = reweight.LossOptions{Policy: reweight.PolicyClipCov, ClipLow: 0.2, ClipHigh: 0.28, CovShare: 0.3, CovLow: -1, CovHigh: 1, Seed: 7}
-	all["kl_cov, many"] = reweight.LossOptions{Policy: reweight.PolicyKLCov, CovShare: 0.3, CovCoef: 0.5, Aggregation: reweight.SeqMeanTokenMean}
+	all["dro"] = reweight.LossOptions{Policy: reweight.DRO{Beta: 0.3}}
+	all["clip_cov, many"] = reweight.LossOptions{Policy: reweight.ClipCov{ClipLow: 0.2, ClipHigh: 0.28, CovShare: 0.3, CovLow: -1, CovHigh: 1, Seed: 7}}
+	all["kl_cov, many"] = reweight.LossOptions{Policy: reweight.KLCov{CovShare: 0.3, CovCoef: 0.5}, Aggregation: reweight.SeqMeanTokenMean}
 	return all
 }()
+
+// setLoss sets a constant of the policy loss, if it has one of that name.
+func (o *Options) setLoss(name string, value any) { SetField(&o.Loss, name, reflect.ValueOf(value)) }
+
+// setMissing sets what has no default.
+func (o *Options) setMissing(delta float64) {
+	o.OffPolicyMask.Delta = delta
+	o.setLoss("Beta", 0.3)
+}
 
 // weightsFor returns the weights of the batch, or nil if the policy refuses them.
 func weightsFor(b *reweight.Batch, opt *reweight.LossOptions) []float32 {
@@ -43,7 +50,7 @@ func weightsFor(b *reweight.Batch, opt *reweight.LossOptions) []float32 {
 // TestSurrogateIsOneTrajectory: Loss of one trajectory, summed, has Surrogate's bits.
 func TestSurrogateIsOneTrajectory(t *testing.T) {
 	for name, opt := range policies {
-		if opt.Sequence == reweight.SequenceSpan {
+		if opt.Policy.Traits().BySpan {
 			continue
 		}
 		opt.Aggregation = reweight.SeqMeanTokenSum
@@ -116,7 +123,7 @@ func TestKLBesideLoss(t *testing.T) {
 	for name, loss := range policies {
 		both := loss
 		both.KL, both.KLCoef = reweight.KLForm(len(name)%7), 0.25
-		kl := reweight.LossOptions{Policy: reweight.PolicyPG, Aggregation: loss.Aggregation, KL: both.KL, KLCoef: both.KLCoef}
+		kl := reweight.LossOptions{Policy: reweight.PG{}, Aggregation: loss.Aggregation, KL: both.KL, KLCoef: both.KLCoef}
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			b := drawBatch(t)
 			n := b.Tokens()
@@ -148,21 +155,12 @@ func TestLossesRefuse(t *testing.T) {
 	grad := []float32{777}
 	_, err := ws.Surrogate(grad, x, x, x, nil, b.Role, 1, policies["gspo, spans"])
 	wantError(t, "Surrogate", err, "Sequence")
-	both := reweight.DefaultDPPOTV
-	both.ClipLow, both.ClipHigh = 0, 0
-	_, err = ws.Loss(grad, nil, &b, both)
-	wantError(t, "clips of 0", err, "ClipLow")
 	for name, opt := range policies {
 		if opt.Policy.Traits().Unweighted {
 			_, err := ws.Loss(grad, x, &b, opt)
 			wantError(t, name, err, "weights")
 			_, err = ws.Surrogate(grad, x, x, x, x, b.Role, 1, opt)
 			wantError(t, name, err, "weights")
-		}
-		if opt.Sequence = 2; opt.Policy != reweight.PolicyGSPO && opt.Policy != reweight.PolicyGRPOS {
-			if _, err := ws.Loss(make([]float32, 1), nil, &b, opt); err != nil {
-				t.Errorf("%s, which has no sequence: %v", name, err)
-			}
 		}
 	}
 	wrong := b
@@ -194,7 +192,7 @@ func TestNormLength(t *testing.T) {
 	run := func(norm int) (policy, kl, value float64) {
 		var ws reweight.Workspace
 		grad := make([]float32, 2)
-		res := must.Get(ws.Loss(grad, nil, &b, reweight.LossOptions{Policy: reweight.PolicyPG, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm, KLCoef: 1}))
+		res := must.Get(ws.Loss(grad, nil, &b, reweight.LossOptions{Policy: reweight.PG{}, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm, KLCoef: 1}))
 		v := must.Get(ws.ValueLoss(grad, &b, reweight.ValueLossOptions{Clip: 1, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm}))
 		return res.Loss - res.KLLoss, res.KLLoss, v.Loss
 	}

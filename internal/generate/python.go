@@ -151,15 +151,15 @@ from typing import Any, Dict, List, Optional, Sequence
 	out.WriteString("}\n\n# The policy losses by their numbers of which that is so: the factor of a token is that of its\n# sequence; the sequence may be the span; it chooses among the tokens of a call.\n")
 	for _, trait := range []struct {
 		name string
-		of   func(reweight.PolicyTraits) bool
+		of   func(reweight.Policy) bool
 	}{
-		{"BY_SEQUENCE", func(t reweight.PolicyTraits) bool { return t.BySequence }},
-		{"BY_SPAN", func(t reweight.PolicyTraits) bool { return t.Spans }},
-		{"CHOOSING", func(t reweight.PolicyTraits) bool { return t.Chooses }},
+		{"BY_SEQUENCE", func(p reweight.Policy) bool { return p.Traits().BySequence }},
+		{"BY_SPAN", bySpan},
+		{"CHOOSING", func(p reweight.Policy) bool { return p.Traits().Chooses }},
 	} {
 		var numbers []string
-		for i := range native.Names(problem.Argument{C: "policy"}) {
-			if trait.of(reweight.PolicyLoss(i).Traits()) {
+		for i, e := range native.Losses() {
+			if trait.of(native.PolicyOf(e)) {
 				numbers = append(numbers, strconv.Itoa(i))
 			}
 		}
@@ -194,8 +194,8 @@ from typing import Any, Dict, List, Optional, Sequence
 		}
 	}
 	var presets []string
-	for i := range native.Names(problem.Argument{C: "policy"}) {
-		presets = append(presets, "DEFAULT_"+defaultOf(reweight.PolicyLoss(i)).name)
+	for _, e := range native.Losses() {
+		presets = append(presets, "DEFAULT_"+defaultOf(e).name)
 	}
 	fmt.Fprintf(&out, "# Those of the policy losses, by their numbers.\nLOSS_DEFAULTS = (%s)\n", strings.Join(presets, ", "))
 	out.WriteString("\n# The types of the arguments of each function, between the workspace and the error.\nFUNCTIONS: Dict[str, List[Any]] = {\n")
@@ -407,14 +407,14 @@ ENTRIES = (
 			defaults = `"divide_by_std": False`
 		case e.Part(&options) != nil:
 			var values []string
-			for f, v := range reflect.ValueOf(e.Part(&options)).Elem().Fields() {
+			for name, v := range scheme.Fields(reflect.ValueOf(e.Part(&options)).Elem().Interface()) {
 				if v.Kind() == reflect.Float64 && math.IsNaN(v.Float()) {
 					continue // it has no default
 				}
-				if e.Kind == scheme.Loss && v.IsZero() && f.Name != "Policy" && f.Name != "Aggregation" {
-					continue // of another policy
+				if e.Kind == scheme.Loss && v.IsZero() && name != "Policy" && name != "Aggregation" {
+					continue
 				}
-				values = append(values, fmt.Sprintf("%q: %s", python.name(f.Name), python.value("", v)))
+				values = append(values, fmt.Sprintf("%q: %s", python.name(name), python.value("", v)))
 			}
 			defaults = strings.Join(values, ", ")
 		}

@@ -147,7 +147,7 @@ func (l language) value(argument string, v reflect.Value) string {
 	switch {
 	case v.Kind() == reflect.Bool:
 		return l.truth[v.Bool()]
-	case v.Kind() == reflect.Uint8:
+	case v.Kind() == reflect.Uint8, v.Kind() == reflect.Interface:
 		return l.constant(argument, fmt.Sprint(v.Interface()))
 	case v.Kind() == reflect.Slice:
 		return l.null
@@ -170,7 +170,15 @@ func (l language) values(options any) string {
 func (l language) valuesOf(c reflect.Type, options any) string {
 	var values []string
 	for _, f := range fieldsOf(c) {
-		values = append(values, l.value(f.Name, goField(options, f.Name)))
+		v, names := goField(options, f.Name), native.Names(problem.Argument{C: f.Name})
+		switch {
+		case v.IsValid():
+			values = append(values, l.value(f.Name, v))
+		case names != nil: // of another policy, as the number
+			values = append(values, l.constant(f.Name, names[0]))
+		default:
+			values = append(values, "0")
+		}
 	}
 	return strings.Join(values, ", ")
 }
