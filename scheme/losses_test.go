@@ -2,8 +2,10 @@ package scheme
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -201,4 +203,78 @@ func TestNormLength(t *testing.T) {
 	if policy == 0 || kl == 0 || value == 0 || policy != 8*policy8 || kl != 8*kl8 || value != 8*value8 {
 		t.Errorf("%v, %v, %v by 1; %v, %v, %v by 8", policy, kl, value, policy8, kl8, value8)
 	}
+}
+
+// TestPolicyConstants: a constant of a policy that is out of range is an error that names it, and
+// nothing is written. So are options without a policy, or with the address of one.
+func TestPolicyConstants(t *testing.T) {
+	x := []float32{-1}
+	b := reweight.Batch{Role: []reweight.Role{1}, SeqOffsets: []int64{0, 1}, SpanIDs: []int32{0}, Logprobs: x, OldLogprobs: x, Advantages: x}
+	grad := []float32{777}
+	var ws reweight.Workspace
+	errs := func(opt reweight.LossOptions) [2]error {
+		_, ofLoss := ws.Loss(grad, nil, &b, opt)
+		_, ofSurrogate := ws.Surrogate(grad, x, x, x, nil, b.Role, 1, opt)
+		return [2]error{ofLoss, ofSurrogate}
+	}
+	fine := []string{"clip_cov.CovHigh of +Inf", "clip_cov.CovHigh of 1e+39", "clip_cov.CovLow of -1"}
+	calls := 0
+	refuses := func(what, arg string, opt reweight.LossOptions) {
+		t.Helper()
+		for _, err := range errs(opt) {
+			calls++
+			if wantError(t, what, err, arg); grad[0] != 777 {
+				t.Fatalf("%s: wrote %v", what, grad)
+			}
+		}
+	}
+	zeros := map[string]string{"ppo": "ClipLow", "gspo": "ClipLow", "grpo_s": "ClipLow", "gmpo": "ClipLow", "cispo": "ClipLow", "dppo_tv": "RatioCap",
+		"vespo": "PowerPos", "sapo": "TauPos", "dro": "Beta", "clip_cov": "CovShare", "kl_cov": "CovShare"}
+	for _, e := range losses() {
+		all := Options{Loss: *e.loss}
+		all.setMissing(0)
+		name := all.Loss.Policy.String()
+		for field, v := range Fields(all.Loss.Policy) {
+			values := map[reflect.Kind][]any{reflect.Float64: {math.NaN(), math.Inf(1), math.Inf(-1), -1.0, 1e39}, reflect.Uint8: {uint8(2), uint8(255)}}[v.Kind()]
+			for _, value := range values {
+				wrong := all
+				wrong.setLoss(field, reflect.ValueOf(value).Convert(v.Type()).Interface())
+				what, arg := fmt.Sprintf("%s.%s of %v", name, field, value), field
+				if field == "CovLow" && value == 1e39 {
+					arg = "CovHigh" // which is below it
+				}
+				if slices.Contains(fine, what) {
+					if errs := errs(wrong.Loss); errs != [2]error{} {
+						t.Errorf("%s: %v", what, errs)
+					}
+					grad[0] = 777
+					continue
+				}
+				refuses(what, arg, wrong.Loss)
+			}
+		}
+		zero := all.Loss
+		zero.Policy = reflect.Zero(reflect.TypeOf(zero.Policy)).Interface().(reweight.Policy)
+		if arg := zeros[zero.Policy.String()]; arg != "" {
+			refuses("the zero value of "+name, arg, zero)
+		} else if errs := errs(zero); errs != [2]error{} {
+			t.Errorf("the zero value of %s: %v", name, errs)
+		}
+		grad[0] = 777
+		pointer := reflect.New(reflect.TypeOf(zero.Policy))
+		refuses("the address of "+name, "Policy", reweight.LossOptions{Policy: pointer.Interface().(reweight.Policy)})
+		refuses("no address of "+name, "Policy", reweight.LossOptions{Policy: reflect.Zero(pointer.Type()).Interface().(reweight.Policy)})
+	}
+	refuses("no policy", "Policy", reweight.LossOptions{})
+	if want := "reweight: Policy is nil, want the loss of a policy, such as the one of DefaultLoss"; errs(reweight.LossOptions{})[0].Error() != want {
+		t.Errorf("no policy: %v, want %s", errs(reweight.LossOptions{})[0], want)
+	}
+	if calls < 300 {
+		t.Errorf("%d calls are refused, want 300 at least", calls)
+	}
+	s := MustParse("uniform") // in a step, too
+	s.Options.Loss = reweight.LossOptions{}
+	b.Rewards, b.GroupIDs = x, []int32{0}
+	_, err := must.Get(s.NewStep(&ws, &b)).Run()
+	wantError(t, "a step without a policy", err, "Policy")
 }

@@ -355,6 +355,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 from . import _generated
 from ._arrays import ArrayLike
 from ._errors import choice, integer, number
+from ._policies import ` + policyImports() + `
 from ._schemes import of_parts, run_scheme
 from .batch import Batch
 
@@ -405,14 +406,13 @@ ENTRIES = (
 		switch {
 		case e.Name == "group_mean":
 			defaults = `"divide_by_std": False`
+		case e.Kind == scheme.Loss:
+			defaults = lossDefaults(options.Loss)
 		case e.Part(&options) != nil:
 			var values []string
 			for name, v := range scheme.Fields(reflect.ValueOf(e.Part(&options)).Elem().Interface()) {
 				if v.Kind() == reflect.Float64 && math.IsNaN(v.Float()) {
 					continue // it has no default
-				}
-				if e.Kind == scheme.Loss && v.IsZero() && name != "Policy" && name != "Aggregation" {
-					continue
 				}
 				values = append(values, fmt.Sprintf("%q: %s", python.name(name), python.value("", v)))
 			}

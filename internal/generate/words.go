@@ -66,8 +66,8 @@ func (f *function) preset() bool {
 	return true
 }
 
-// goDocs returns the texts of Go: of the methods of Workspace by their names, and of the fields
-// of structs by Struct.Field.
+// goDocs returns the texts of Go: of the methods of Workspace by their names, of types by "type Name",
+// and of the fields of structs by Struct.Field.
 func goDocs(module string) (map[string]string, error) {
 	docs := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(module, "*.go"))
@@ -87,6 +87,12 @@ func goDocs(module string) (map[string]string, error) {
 			case *ast.FuncDecl:
 				if n.Recv != nil && types.ExprString(n.Recv.List[0].Type) == "*Workspace" {
 					docs[n.Name.Name] = n.Doc.Text()
+				}
+			case *ast.GenDecl:
+				for _, spec := range n.Specs {
+					if s, ok := spec.(*ast.TypeSpec); ok {
+						docs["type "+s.Name.Name] = n.Doc.Text()
+					}
 				}
 			case *ast.TypeSpec:
 				s, ok := n.Type.(*ast.StructType)

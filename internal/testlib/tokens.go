@@ -70,7 +70,7 @@ func (r *Runner) Multiply(dst, a, b []float32) error {
 func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error) {
 	ws := r.workspaceFor(len(role), 0, 0)
 	defer C.free(ws.scratch)
-	code := C.call_surrogate(r.functions, ws, &r.surrogate, floats(grad), floats(logprobs), floats(old), floats(advantages), floats(weights), roles(role), C.int64_t(len(role)), C.double(scale), lossOptions(opt), r.errorOf())
+	code := C.call_surrogate(r.functions, ws, &r.surrogate, floats(grad), floats(logprobs), floats(old), floats(advantages), floats(weights), roles(role), C.int64_t(len(role)), C.double(scale), r.lossOptions(opt), r.errorOf())
 	if err := r.result(code, false); err != nil {
 		return reweight.SurrogateSums{}, err
 	}
@@ -78,8 +78,17 @@ func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, r
 	return reweight.SurrogateSums{Tokens: int(q.tokens), Clipped: int(q.clipped), Loss: float64(q.loss), LogRatio: float64(q.log_ratio)}, nil
 }
 
-// lossOptions lays the options out as C has them. What the policy does not have stays 0.
-func lossOptions(opt reweight.LossOptions) (c C.reweight_loss_options) {
+// lossOptions returns the options as C has them. Those of the last call are kept: no call of a
+// kernel allocates then.
+func (r *Runner) lossOptions(opt reweight.LossOptions) C.reweight_loss_options {
+	if opt != r.lossOf {
+		r.lossOf, r.lossOptionsOf = opt, layOutLoss(opt)
+	}
+	return r.lossOptionsOf
+}
+
+// layOutLoss lays the options out as C has them. What the policy does not have stays 0.
+func layOutLoss(opt reweight.LossOptions) (c C.reweight_loss_options) {
 	for name, v := range scheme.Fields(opt) {
 		field, ok := reflect.TypeOf(c).FieldByName(problem.Snake(name))
 		if !ok { // Divergence, which is in the name of the policy

@@ -21,7 +21,8 @@ from .batch import MASKED, Batch, bind
 _KINDS = ("several", "reward", "advantage", "factor", "weight", "loss", "critic")
 _BY_NAME = {name: entry for entry in ENTRIES for name in (entry.name, *entry.synonyms)}
 _UNIFORM = _BY_NAME["uniform"]
-_NO_DEFAULT = {"off_policy_mask": "delta", "dro": "beta"}  # options that somebody has to set
+# The options that somebody has to set, and to what.
+_NO_DEFAULT = {"off_policy_mask": ("delta", "a number"), "dro": ("policy", "reweight.DRO(beta=...)")}
 
 
 def schemes() -> List[Entry]:
@@ -60,7 +61,7 @@ class Step:
     entries: of the catalogue, those that are computed, in that order.
     options: of each entry by its name, and of "group_norm" and "uniform", which stand in for
         advantages and a loss that nobody named. They may be changed between calls. One that has no
-        default is None, and has to be set: delta of "off_policy_mask", and for run beta of "dro".
+        default is None, and has to be set: delta of "off_policy_mask", and for run the policy of "dro".
     vocab: the texts of tokens in a notebook, which shows the first trajectory of the batch that
         credit had last, if that still exists: as reweight.show has it. None: ids are shown.
     """
@@ -74,7 +75,7 @@ class Step:
         self.options: Dict[str, Dict[str, Any]] = {e.name: dict(e.defaults) for e in (_BY_NAME["group_norm"], _UNIFORM, *entries)}
         for e in entries:
             if e.name in _NO_DEFAULT:
-                self.options[e.name][_NO_DEFAULT[e.name]] = None
+                self.options[e.name][_NO_DEFAULT[e.name][0]] = None
 
     def __repr__(self) -> str:
         return f"reweight.scheme({self.name!r})"
@@ -183,9 +184,10 @@ class Step:
 
     def _given(self, e: Entry) -> Dict[str, Any]:
         """Returns the options of the entry, of which none without a default may be None."""
-        options, name = self.options[e.name], _NO_DEFAULT.get(e.name)
-        if name is not None and options.get(name) is None:
-            raise InputError(f'options["{e.name}"]["{name}"]', "is None, want a number: it has no default")
+        options = self.options[e.name]
+        name, want = _NO_DEFAULT.get(e.name, ("", ""))
+        if name and options.get(name) is None:
+            raise InputError(f'options["{e.name}"]["{name}"]', f"is None, want {want}: it has no default")
         return options
 
     def _compute(self, e: Entry, batch: Batch) -> Any:

@@ -250,9 +250,12 @@ def _loss_arguments(batch: reweight.Batch, weights: Any, options: Dict[str, Any]
         if array is None and name in ("role", "old_logprobs", "advantages"):
             raise InputError(name, f"is None, want the shape {list(shape)}, one element per token")
         arrays.append(_tensor(name, array))
-    numbers = {name: x for name, x in options.items() if name in _operators.LOSS_NUMBERS and x is not None}
-    others = {name: 1.0 if name in numbers else x for name, x in options.items()}  # of numbers only that they are given
-    values = _schemes.loss_values({**_LOSS_OPTIONS, **others})
+    policy = options.get("policy")
+    numbers = {name: x for name, x in options.items() if name in _operators.LOSS_NUMBERS}
+    if policy is not None and not isinstance(policy, str):  # a name has the defaults
+        policy = _schemes.policy_of(policy)
+        numbers.update({name: getattr(policy, name) for name in _operators.LOSS_NUMBERS if hasattr(policy, name)})
+    values = _schemes.loss_values({**_LOSS_OPTIONS, **options}, numbers)
     integers = [x for x, (name, *_) in zip(values, _LossOptions._fields_) if name not in _operators.LOSS_NUMBERS]
     return [*arrays, _tensor("weights", weights), list(numbers), _numbers(numbers), *integers]
 
