@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gate"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/gate"
-	"github.com/seed621a2839/reweight/internal/gotest"
 )
 
 func main() {
@@ -53,8 +53,8 @@ builds with functions in random orders. More bytes or allocations per call fail 
 is slower. Packages are patterns of the go command; the default is all of the module. ARGS
 go to the test binaries.
 
-docs/ci.md tells how to use this in CI. FILE may be - for standard output, which then
-has nothing else. Lists are separated by commas.
+cmd/benchgate/README.md tells how to use this in CI. FILE may be - for standard output, which
+then has nothing else. Lists are separated by commas.
 Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 
 `

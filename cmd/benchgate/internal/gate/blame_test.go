@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/gotest"
-	"github.com/seed621a2839/reweight/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 

@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed621a2839/reweight/internal/execx"
-	"github.com/seed621a2839/reweight/internal/gotest"
-	"github.com/seed621a2839/reweight/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/execx"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed621a2839/reweight/internal/execx"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/execx"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/execx"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/execx"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/execx"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/execx"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 

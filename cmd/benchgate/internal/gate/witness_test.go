@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/gotest"
-	"github.com/seed621a2839/reweight/internal/gotest/worker"
 )
 
 // A discovery finds the benchmarks that both sides have, and how many calls of each make

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/seed621a2839/reweight/internal/execx"
-	"github.com/seed621a2839/reweight/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/execx"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
 )
 
 // The worker as it is built into test binaries.

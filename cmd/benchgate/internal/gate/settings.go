@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed621a2839/reweight/internal/gotest"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/internal/gotest"
-	"github.com/seed621a2839/reweight/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
 )
 
 // TestUnits: which way each unit is judged, and in which words.

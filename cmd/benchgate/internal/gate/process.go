@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed621a2839/reweight/internal/execx"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/execx"
 )
 
 // maxStderr is how many bytes are kept of what a worker prints to standard error. A

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/internal/execx"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/execx"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 
@@ -113,8 +113,8 @@ func (c *tally) String() string {
 // maintainers would do: with the same revision on both sides it passes, and with a
 // benchmark that became a tenth slower it fails and names that one alone.
 //
-//	go test ./internal/gate -run TestModules -gate-runs 20 -timeout 3h -v
-//	go test ./internal/gate -run TestModules/zap/planted -gate-runs 20 -timeout 1h -v
+//	go test ./cmd/benchgate/internal/gate -run TestModules -gate-runs 20 -timeout 3h -v
+//	go test ./cmd/benchgate/internal/gate -run TestModules/zap/planted -gate-runs 20 -timeout 1h -v
 func TestModules(t *testing.T) {
 	if *gateRuns == 0 {
 		t.Skip("it takes an hour, a machine and the module proxy: -gate-runs 20")

@@ -24,8 +24,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed621a2839/reweight/internal/gotest"
-	"github.com/seed621a2839/reweight/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
 )
 
 // A leaf names a benchmark without sub-benchmarks, and how it is called.

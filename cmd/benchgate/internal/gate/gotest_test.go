@@ -52,7 +52,7 @@ const (
 // themselves, or the gate's pairs do, the medians tell of other programs, and the nearest
 // values count.
 //
-//	go test ./internal/gate -run TestLikeGoTest -long -timeout 2h -v
+//	go test ./cmd/benchgate/internal/gate -run TestLikeGoTest -long -timeout 2h -v
 func TestLikeGoTest(t *testing.T) {
 	if !*long {
 		t.Skip("it takes a quarter of an hour and the module proxy: -long")

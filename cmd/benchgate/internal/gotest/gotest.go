@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/seed621a2839/reweight/internal/execx"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/execx"
 	"github.com/seed621a2839/reweight/internal/printable"
 )
 
