@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/machine"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/testprogram"
 )

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
 	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/report"
 	"github.com/seed621a2839/reweight/internal/testprogram"
 )
 

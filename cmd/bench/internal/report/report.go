@@ -3,8 +3,8 @@
 package report
 
 import (
-	"github.com/seed621a2839/reweight/internal/machine"
-	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 )
 
 // A Report is a run of the bench.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/internal/measure"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 )
 
 // Notes say in a line each how the table of results is to be read: how fast the

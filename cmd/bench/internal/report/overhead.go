@@ -6,9 +6,9 @@ import (
 	"strconv"
 
 	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/machine"
-	"github.com/seed621a2839/reweight/internal/measure"
 )
 
 // An Overhead is a run of bench overhead.

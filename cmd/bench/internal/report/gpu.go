@@ -6,9 +6,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/machine"
-	"github.com/seed621a2839/reweight/internal/measure"
 )
 
 // FromDevice is where the main input of a workload on a GPU is read from: the GPU's

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/measure"
 )
 
 // Ended marks what is partial, because of an interrupt or an error.
