@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
+	"github.com/seed621a2839/reweight/cmd/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/printable"
-	"github.com/seed621a2839/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/score"
 )

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/cmd/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/internal/testprogram"
 	"github.com/seed621a2839/reweight/rollout"
 )

@@ -18,7 +18,7 @@ import (
 // TestPicture: the picture of the README has the tokens and the weights that the library
 // computes.
 func TestPicture(t *testing.T) {
-	picture := string(must.Get(os.ReadFile("../../docs/rollout.svg")))
+	picture := string(must.Get(os.ReadFile("../../../../docs/rollout.svg")))
 	r, energy := example()
 	for i, token := range r.Tokens {
 		about := fmt.Sprintf("token %d %s: %s, ActFocus weight %.3f", i, token.Text, token.Role, token.ActFocus)
@@ -47,7 +47,7 @@ func safe(text string) string { return html.EscapeString(printable.Line(text)) }
 // example returns the first answer of a language model in testdata, which has five action
 // tokens, with the weights that it has in its batch, and the energies of its tokens.
 func example() (r Trajectory, energy []float32) {
-	file := must.Get(rollout.OpenFile("../../testdata/large/smollm2-words.safetensors"))
+	file := must.Get(rollout.OpenFile("../../../../testdata/large/smollm2-words.safetensors"))
 	defer file.Close()
 	b := must.Get(file.Batch())
 	var words []string

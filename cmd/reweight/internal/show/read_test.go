@@ -42,7 +42,7 @@ func frozenLake(t *testing.T) (*source, *reweight.Batch) {
 	t.Helper()
 	file := must.Get(rollout.Parse(testdata.FrozenLakeSmall))
 	b := must.Get(file.Batch())
-	lake := must.Get(rollout.Open("../../testdata/frozenlake-small.safetensors"))
+	lake := must.Get(rollout.Open("../../../../testdata/frozenlake-small.safetensors"))
 	t.Cleanup(func() { lake.Close() })
 	src := &source{report: rollout.Report{Arrays: []rollout.Origin{{Name: "group_ids"}}}}
 	for s := range b.Trajectories() {
