@@ -109,11 +109,11 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 		return missing
 	}
 
-	source := "internal/gpu/device/" + k.code.device
+	source := "gpu/internal/device/" + k.code.device
 	want(regexp.MustCompile(`(?m)^\w*KERNEL\b.* void `).Match(read(t, "../"+source+".cu")), source+".cu", "no kernel")
-	want(len(read(t, "../"+source+".ptx.gz")) > 0, source+".ptx.gz", "missing: internal/gpu/device/build.sh makes it")
+	want(len(read(t, "../"+source+".ptx.gz")) > 0, source+".ptx.gz", "missing: gpu/internal/device/build.sh makes it")
 	want(functionsIn(t, "../gpu")[k.code.method], "gpu/", "Workspace has no method %s", k.code.method)
-	want(functionsIn(t, "../internal/gpuslices")[k.code.method], "internal/gpuslices/", "Runner has no method %s", k.code.method)
+	want(functionsIn(t, "../gpu/gpuslices")[k.code.method], "gpu/gpuslices/", "Runner has no method %s", k.code.method)
 
 	name := snakeCase(k.code.method)
 	want(containsIn(t, "../native/src/*.c", `(?m)^int reweight_`+name+`\(`), "native/src/", "no function reweight_%s", name)

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/ebitengine/purego"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 

@@ -135,7 +135,7 @@ func built(module, shared string) ([]member, error) {
 		return nil, err
 	}
 	members := []member{{"reweight/libreweight.so", so, 0o755}}
-	paths, err := filepath.Glob(filepath.Join(module, "internal", "gpu", "device", "*.ptx.gz"))
+	paths, err := filepath.Glob(filepath.Join(module, "gpu", "internal", "device", "*.ptx.gz"))
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/gpuslices"
+	"github.com/seed621a2839/reweight/gpu/gpuslices"
 	"github.com/seed621a2839/reweight/kernels"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/testgpu"
 	"github.com/seed621a2839/reweight/internal/randomcalls"
-	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
 var rounds = flag.Int("rounds", 30, "how often each trial is repeated")
@@ -33,7 +33,7 @@ func both(t testing.TB, dev *gpu.Device) [2]*Runner {
 
 // TestTrials compares all methods with plain Go:
 //
-//	go test ./internal/gpuslices -run TestTrials -rounds 5000
+//	go test ./gpu/gpuslices -run TestTrials -rounds 5000
 func TestTrials(t *testing.T) {
 	for _, tr := range randomcalls.All() {
 		t.Run(tr.Method, func(t *testing.T) {

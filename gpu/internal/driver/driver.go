@@ -1,6 +1,6 @@
 // Package driver says what package gpu needs of the thing that runs its kernels: a
 // real GPU behind the driver's library (gpu/cuda), or in tests an interpreter of PTX
-// (internal/gpu/ptx).
+// (gpu/internal/ptx).
 package driver
 
 import "unsafe"

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/seed621a2839/reweight/internal/gpu/device"
+	"github.com/seed621a2839/reweight/gpu/internal/device"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/cuda"
-	"github.com/seed621a2839/reweight/internal/gpu/device"
-	"github.com/seed621a2839/reweight/internal/gpu/ptx"
+	"github.com/seed621a2839/reweight/gpu/internal/device"
+	"github.com/seed621a2839/reweight/gpu/internal/ptx"
 	"github.com/seed621a2839/reweight/internal/must"
 )
 

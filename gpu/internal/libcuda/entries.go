@@ -18,9 +18,9 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/seed621a2839/reweight/internal/gpu/device"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
-	"github.com/seed621a2839/reweight/internal/gpu/ptx"
+	"github.com/seed621a2839/reweight/gpu/internal/device"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
+	"github.com/seed621a2839/reweight/gpu/internal/ptx"
 )
 
 // Codes that the functions return.

@@ -1,6 +1,6 @@
 // Command libcuda is a false CUDA driver that computes. Built with
 //
-//	go build -buildmode=c-shared -o libcuda.so ./internal/gpu/libcuda
+//	go build -buildmode=c-shared -o libcuda.so ./gpu/internal/libcuda
 //
 // it is a library with those functions of libcuda that a caller of this project's kernels
 // needs. It has two devices, whose kernels package ptx interprets, so that a program in

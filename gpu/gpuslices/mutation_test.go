@@ -14,12 +14,12 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/gpu/device"
-	"github.com/seed621a2839/reweight/internal/gpu/ptx"
+	"github.com/seed621a2839/reweight/gpu/internal/device"
+	"github.com/seed621a2839/reweight/gpu/internal/ptx"
+	"github.com/seed621a2839/reweight/gpu/testgpu"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/randomcalls"
 	"github.com/seed621a2839/reweight/internal/raw"
-	"github.com/seed621a2839/reweight/internal/testgpu"
 )
 
 var (
@@ -41,7 +41,7 @@ const (
 // TestMutations changes an instruction of the PTX at a time, at random, and runs the
 // trials of the methods that launch its kernel: do they notice?
 //
-//	go test ./internal/gpuslices -run TestMutations -mutations 100 -v -timeout 2h
+//	go test ./gpu/gpuslices -run TestMutations -mutations 100 -v -timeout 2h
 //
 // A mutation is caught if the interpreter refuses the text, or if within roundsOfMutant
 // rounds of a trial a kernel fails, does not end, writes outside of its arrays or to an

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
-	"github.com/seed621a2839/reweight/internal/gpu/ptx"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
+	"github.com/seed621a2839/reweight/gpu/internal/ptx"
 )
 
 // Exact returns an interpreter, and a function that says where its kernels on rows of

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
 	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/raw"
 )
