@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
 )
 
 // program is bench without a GPU.

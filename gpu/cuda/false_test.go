@@ -13,7 +13,7 @@ import (
 
 	"github.com/ebitengine/purego"
 	"github.com/seed621a2839/reweight/gpu/internal/driver"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // A falseDriver is testdata/libcuda.c: its functions named false_.

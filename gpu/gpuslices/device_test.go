@@ -9,7 +9,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/testgpu"
-	"github.com/seed621a2839/reweight/internal/randomcalls"
+	"github.com/seed621a2839/reweight/internal/test/randomcalls"
 )
 
 var rounds = flag.Int("rounds", 30, "how often each trial is repeated")

@@ -9,8 +9,8 @@ import (
 
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/internal/driver"
-	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/raw"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // goDriver is a driver whose memory is Go's and whose one kernel, Multiply's, is a Go

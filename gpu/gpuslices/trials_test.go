@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/randomcalls"
+	"github.com/seed621a2839/reweight/internal/test/randomcalls"
 )
 
 // draws returns what draws the arguments of a trial.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/randomcalls"
+	"github.com/seed621a2839/reweight/internal/test/randomcalls"
 )
 
 // What package gpu has and package reweight has not, for package randomcalls: views of rows,

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/gpu/internal/device"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // TestModules sees that every module of the project is one that the package knows.

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/gpu/internal/driver"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // A faulty kernel, and all that its error must say, with alternatives after |. In its body %t is the thread, %lane its

@@ -11,7 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight/gpu/internal/driver"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 const header = ".version 7.0\n.target sm_80\n.address_size 64\n"

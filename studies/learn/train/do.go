@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
 	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // onGPU adds results of a GPU, with figures that are made up.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // ratioOf is an estimate with an interval of two percent.

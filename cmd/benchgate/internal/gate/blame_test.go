@@ -18,7 +18,7 @@ import (
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // failing is a package whose benchmarks fail in several ways. isNew is whether it is the new

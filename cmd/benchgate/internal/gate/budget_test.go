@@ -12,7 +12,7 @@ import (
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // A waitingSide is a side whose calls wait, in the time of a test without a clock of its own.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/execx"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // newRepository makes a repository of the directory, where git works as if nobody had

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 var long = flag.Bool("long", false, "run tests that take long and the module proxy")

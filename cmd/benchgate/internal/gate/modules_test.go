@@ -15,7 +15,7 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/execx"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 var gateRuns = flag.Int("gate-runs", 0, "runs of TestModules of either kind; it measures for real")

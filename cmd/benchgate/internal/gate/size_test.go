@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // TestSize: a block has enough calls for what grows with them to count, whatever a fixed cost

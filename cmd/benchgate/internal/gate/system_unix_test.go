@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // TestOnlyRegularFiles: what is none is refused before anything is measured, and

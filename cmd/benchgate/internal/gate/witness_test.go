@@ -7,7 +7,7 @@ import (
 
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // A counting is a worker whose times vary too much to decide, and that counts instructions.

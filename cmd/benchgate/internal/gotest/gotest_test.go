@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // copyModule copies the module of testdata.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // A session is what a test binary with a worker does until its input ends.

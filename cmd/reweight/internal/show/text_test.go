@@ -11,8 +11,8 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
 	"pgregory.net/rapid"
 )
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/seed621a2839/reweight/internal/version"
 )
 
 // A compiler is a command that compiles and links C for an architecture.
@@ -87,7 +89,7 @@ func (cc *compiler) flags(o Options) []string {
 		"-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
 		"-ffp-contract=off", "-fno-math-errno", // the bits of Go: see internal.h
 		"-U_FORTIFY_SOURCE", "-fno-stack-protector", // these would call functions of a C library
-		fmt.Sprintf("-DREWEIGHT_VERSION=%q", Version),
+		fmt.Sprintf("-DREWEIGHT_VERSION=%q", version.Version),
 	}
 	if cc.clang {
 		flags = append(flags, "-fno-builtin-memset")

@@ -11,8 +11,9 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/version"
 )
 
 // makeProgram compiles a program with every warning as an error, and returns its path.
@@ -36,12 +37,12 @@ func TestSelfChecking(t *testing.T) {
 		"wrong.c":      withLibrary,
 		// It calls a function that changes every register.
 		"call.c": func(on *target) []string {
-			return []string{"testdata/call_" + on.arch + ".S", "../../../native/src/call_" + on.arch + ".S"}
+			return []string{"testdata/call_" + on.arch + ".S", "../../src/call_" + on.arch + ".S"}
 		},
 		// As the library has it: a compiler that sees memset in the loop of memset would have
 		// it call itself.
 		"memory.c": func(on *target) []string {
-			return append(must.Get(findCompiler(on.arch)).flags(Options{Arch: on.arch}), "../../../native/src/memory.c")
+			return append(must.Get(findCompiler(on.arch)).flags(Options{Arch: on.arch}), "../../src/memory.c")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +59,7 @@ func TestSelfChecking(t *testing.T) {
 // TestUsualArithmetic: every exported function begins with it, also one that arithmetic.c
 // does not know.
 func TestUsualArithmetic(t *testing.T) {
-	paths := must.Get(filepath.Glob("../../../native/src/*.c"))
+	paths := must.Get(filepath.Glob("../../src/*.c"))
 	definition := regexp.MustCompile(`(?m)^int (reweight_\w+)\([^{]*\) \{\n(.*)$`)
 	found := 0
 	for _, path := range paths {
@@ -70,7 +71,7 @@ func TestUsualArithmetic(t *testing.T) {
 			}
 		}
 	}
-	header := must.Get(os.ReadFile("../../../native/reweight.h"))
+	header := must.Get(os.ReadFile("../../reweight.h"))
 	if want := strings.Count(string(header), "\nREWEIGHT_API int reweight_"); found != want {
 		t.Errorf("%d functions are found, want %d", found, want)
 	}
@@ -158,7 +159,7 @@ func headerText(t *testing.T, isas []reweight.ISA) string {
 		}
 		fmt.Fprintf(&out, "%d %s %d\n", i-1, name, has)
 	}
-	fmt.Fprintf(&out, "best %d, version %s\n", isas[len(isas)-1], Version)
+	fmt.Fprintf(&out, "best %d, version %s\n", isas[len(isas)-1], version.Version)
 	for i, name := range names {
 		switch {
 		case name == "":
@@ -223,10 +224,10 @@ func TestThreads(t *testing.T) {
 
 // TestExample: the example prints what the documentation shows.
 func TestExample(t *testing.T) {
-	want := must.Get(os.ReadFile("../../../native/example/output.txt"))
+	want := must.Get(os.ReadFile("../../example/output.txt"))
 	each(t, func(t *testing.T, on *target) {
 		dir := on.library()
-		program := makeProgram(t, on.cc[0], "-std=c11", "-I", dir, "../../../native/example/main.c", dir+"/libreweight.a")
+		program := makeProgram(t, on.cc[0], "-std=c11", "-I", dir, "../../example/main.c", dir+"/libreweight.a")
 		if got := on.run(t, program); got != string(want) {
 			t.Errorf("it prints\n%s\nwant\n%s", got, want)
 		}

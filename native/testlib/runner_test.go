@@ -16,10 +16,10 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/randomcalls"
-	"github.com/seed621a2839/reweight/internal/testlib"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/randomcalls"
 	"github.com/seed621a2839/reweight/native"
+	"github.com/seed621a2839/reweight/native/testlib"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
@@ -70,7 +70,7 @@ func compare(tr randomcalls.Trial, seed uint64, runners []*testlib.Runner) (want
 
 // TestTrials compares all methods with plain Go, with 1 to 4 threads:
 //
-//	go test ./internal/testlib -run TestTrials -rounds 5000 -v
+//	go test ./native/testlib -run TestTrials -rounds 5000 -v
 func TestTrials(t *testing.T) {
 	l := testlib.Open(t)
 	for _, tr := range slices.Concat(trials(), randomcalls.Schemes()) {
@@ -152,7 +152,7 @@ func TestEveryMethod(t *testing.T) {
 			t.Errorf("%s has no trial", name)
 		}
 	}
-	header := must.Get(os.ReadFile("../../native/reweight.h"))
+	header := must.Get(os.ReadFile("../reweight.h"))
 	calls := must.Get(os.ReadFile("calls.h"))
 	functions := regexp.MustCompile(`(?m)^REWEIGHT_API .*?\breweight_(\w+)\(`).FindAllSubmatch(header, -1)
 	if len(functions) != strings.Count(string(header), "\nREWEIGHT_API ") {

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/randomcalls"
+	"github.com/seed621a2839/reweight/internal/test/randomcalls"
 )
 
 // What the library has and package reweight has not, for package randomcalls: views of rows.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // A target is a compiler, and what runs its programs here.

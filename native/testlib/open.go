@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/native/library"
+	"github.com/seed621a2839/reweight/native/internal/library"
 )
 
 // pathVariable is the environment variable that names a library to test instead.

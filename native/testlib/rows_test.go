@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/randomcalls"
-	"github.com/seed621a2839/reweight/internal/testlib"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/randomcalls"
+	"github.com/seed621a2839/reweight/native/testlib"
 )
 
 // TestWorkers: threads share rows, and the bits are those of one. The library starts a

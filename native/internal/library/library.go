@@ -18,10 +18,6 @@ import (
 	"strings"
 )
 
-// Version is that of the library, of the Python package and of releases, whose tag is v and
-// the version. It stands here only: go generate ./... takes it to Python.
-const Version = "0.1.0"
-
 // Options say for what a library is made.
 type Options struct {
 	Arch     string // amd64 or arm64; "" is that of this process
@@ -88,7 +84,7 @@ func Cached(o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, pattern := range []string{"native/src/*", "native/reweight.h", "internal/native/library/*.go"} {
+	for _, pattern := range []string{"native/src/*", "native/reweight.h", "native/internal/library/*.go", "internal/version/*.go"} {
 		paths, err := filepath.Glob(filepath.Join(module, filepath.FromSlash(pattern)))
 		if err != nil {
 			return "", err

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // allowed are the functions of a C library that the library may call. All are in every C
@@ -104,7 +104,7 @@ func checkSymbols(t *testing.T, symbols []elf.Symbol) {
 			t.Errorf("it needs %s", s.Name)
 		}
 	}
-	header := must.Get(os.ReadFile("../../../native/reweight.h"))
+	header := must.Get(os.ReadFile("../../reweight.h"))
 	for _, m := range regexp.MustCompile(`(?m)^REWEIGHT_API [^(]*?(\w+)\(`).FindAllSubmatch(header, -1) {
 		want = append(want, string(m[1]))
 	}

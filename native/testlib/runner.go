@@ -2,7 +2,7 @@
 
 package testlib
 
-// #cgo CFLAGS: -I${SRCDIR}/../../native -Wall -Werror
+// #cgo CFLAGS: -I${SRCDIR}/.. -Wall -Werror
 // #cgo LDFLAGS: -ldl
 // #include "calls.h"
 import "C"

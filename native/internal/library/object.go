@@ -17,7 +17,7 @@ const (
 	// packagePath is the package whose assembly goes into the library.
 	packagePath = "github.com/seed621a2839/reweight"
 	// kernelsPath is a program that uses all of it.
-	kernelsPath = packagePath + "/internal/native/library/kernels"
+	kernelsPath = packagePath + "/native/internal/library/kernels"
 )
 
 // maxArgs is how many bytes of arguments and results rw_call can pass.

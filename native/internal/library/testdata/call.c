@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <unwind.h>
 
-#include "../../../../native/src/internal.h"
+#include "../../../src/internal.h"
 
 /* Reads 12 words, writes each plus 1, and changes every register. */
 void change_everything(void);
