@@ -72,7 +72,7 @@ func TestSpecialFiles(t *testing.T) {
 	for _, args := range [][]string{
 		{dir}, {"/dev/null"}, {""},
 		{"convert", good, fifo}, {"convert", good, dir}, {"convert", good, "/dev/null"}, {"convert", good, ""}, {"convert", "/dev/null", filepath.Join(dir, "x.safetensors")},
-		{"-o", fifo, good}, {"-o", "/dev/null", good}, {"-o", "", good},
+		{"-o", fifo, good}, {"-o", "/dev/null", good}, {"-o", "", good}, {"-o", dir, good}, {"score", "", good}, {"score", fifo, good}, {"score", "/dev/null", good},
 	} {
 		status, stderr, out := make(chan int, 1), new(bytes.Buffer), new(bytes.Buffer)
 		go func() { status <- run(args, out, stderr) }()

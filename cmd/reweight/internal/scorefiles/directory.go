@@ -134,7 +134,7 @@ func prepare(dir string, names []string) (files, warnings []string, err error) {
 		return nil, nil, err
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, nil, fmt.Errorf("-o: %s: %w", printable.Text(dir), atomicfile.Cause(err))
+		return nil, nil, fmt.Errorf("%s: %w", printable.Text(dir), atomicfile.Cause(err))
 	}
 	err = eachIn(dir, func(name string) error {
 		if atomicfile.IsTemporary(name) {
@@ -143,7 +143,7 @@ func prepare(dir string, names []string) (files, warnings []string, err error) {
 		return nil
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("-o: %w", err)
+		return nil, nil, err
 	}
 	of := map[string]string{} // the files, by their outputs
 	for _, name := range files {
@@ -156,12 +156,12 @@ func prepare(dir string, names []string) (files, warnings []string, err error) {
 		}
 		path := output(dir, name)
 		if other, taken := of[path]; taken {
-			return nil, nil, fmt.Errorf("-o: the scores of %s and of %s would both be %s",
+			return nil, nil, fmt.Errorf("the scores of %s and of %s would both be %s",
 				printable.Text(other), printable.Text(name), printable.Text(path))
 		}
 		of[path] = name
 		if err := cmp.Or(atomicfile.Check(path), checkScores(path)); err != nil {
-			return nil, nil, fmt.Errorf("-o: %w", err)
+			return nil, nil, err
 		}
 	}
 	return files, warnings, nil
