@@ -60,6 +60,7 @@ func TestWrongUse(t *testing.T) {
 func TestVersion(t *testing.T) { program.Version(t, "benchgate") }
 
 func TestHelp(t *testing.T) {
+	program.HelpFile(t)
 	for args, want := range map[string]string{
 		"-h":         "-markdown",
 		"compare -h": "OLD NEW",

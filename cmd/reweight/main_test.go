@@ -229,6 +229,7 @@ func TestWrongUse(t *testing.T) {
 func TestVersion(t *testing.T) { program.Version(t, "reweight") }
 
 func TestHelp(t *testing.T) {
+	program.HelpFile(t)
 	for args, want := range map[string]string{
 		"-h":               "-aggregation",
 		"--help":           "Exit status",

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -46,6 +48,25 @@ func (run Run) Help(t *testing.T, args, want string) (help string) {
 		t.Errorf("%s: does not tell of %q:\n%s", args, want, help)
 	}
 	return help
+}
+
+// HelpFile wants the program to print for -h what testdata/help.txt has, which
+// `go run ./cmd/NAME -h >cmd/NAME/testdata/help.txt` writes.
+func (run Run) HelpFile(t *testing.T) {
+	t.Helper()
+	file, err := os.ReadFile(filepath.Join("testdata", "help.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := strings.SplitAfter(run.Help(t, "-h", ""), "\n"), strings.SplitAfter(string(file), "\n")
+	for i, line := range got {
+		if i >= len(want) || line != want[i] {
+			t.Fatalf("line %d of -h is %q: if it is right, write the help to testdata/help.txt", i+1, line)
+		}
+	}
+	if len(got) < len(want) {
+		t.Fatalf("-h lacks %q of testdata/help.txt", want[len(got)])
+	}
 }
 
 // Version wants the program to print one line for -version that begins with its name.
