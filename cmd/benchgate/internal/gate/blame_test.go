@@ -413,12 +413,12 @@ func TestCrash(t *testing.T) {
 						t.Errorf("%s: %v, %s\nwant\n%s\nnotes %s", what, err, got.lines(), want, notes)
 					}
 				case "base":
-					want := c.name + " fails in the base: not compared: " + says(0) + "\nNothing to compare yet: what both sides have fails in the base, and not in the new build"
+					want := c.name + " fails in the base: not compared: " + says(0) + "\nNothing to compare yet: what both builds have fails in the base, and not in the new build"
 					if status != 0 || got.Verdict != "pass" || len(got.Results) > 0 || notes != want {
 						t.Errorf("%s: %v, %+v\nnotes\n%s\nwant\n%s", what, err, got, notes, want)
 					}
 				case "both":
-					if want := "nothing can be compared, as both sides fail: " + c.name + ": " + says(0); status != 2 || clean(err.Error()) != want {
+					if want := "nothing can be compared, as the base and the new build both fail: " + c.name + ": " + says(0); status != 2 || clean(err.Error()) != want {
 						t.Errorf("%s: %v\nwant\n%s\n%s", what, err, want, notes)
 					}
 				}

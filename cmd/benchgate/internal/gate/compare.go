@@ -47,7 +47,7 @@ func (g *gate) againstOld(ctx context.Context) error {
 		return fmt.Errorf("%s is a directory and %s is a file: want two directories, or two test binaries", printable.Text(dir), printable.Text(file))
 	}
 	if os.SameFile(old, now) {
-		g.report.Notes = append(g.report.Notes, "Both sides are the same: this measures the noise")
+		g.report.Notes = append(g.report.Notes, "The base and the new build are the same: this measures the noise")
 	}
 	run, err := newRunDir(ctx)
 	if err != nil {

@@ -237,7 +237,7 @@ BenchmarkSub/same pass`
 	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want || c.Results[0].Package != "example.com/m" {
 		t.Errorf("%v, %s\nwant\n%s", err, got, want)
 	}
-	if c, err = runCompare(t, compareOptions(before, before, "Slow")); err != nil || c.lines() != "BenchmarkSlow pass" || !slices.Contains(c.Notes, "Both sides are the same: this measures the noise") {
+	if c, err = runCompare(t, compareOptions(before, before, "Slow")); err != nil || c.lines() != "BenchmarkSlow pass" || !slices.Contains(c.Notes, "The base and the new build are the same: this measures the noise") {
 		t.Errorf("%v, %s, %q", err, c.lines(), c.Notes)
 	}
 

@@ -393,9 +393,9 @@ func (d *discovery) nothing() error {
 	switch {
 	case len(d.report.Results) > 0 || d.leftOut:
 	case len(d.broken) > 0:
-		return fmt.Errorf("nothing can be compared, as both sides fail: %s", cli.FirstOf(d.broken))
+		return fmt.Errorf("nothing can be compared, as the base and the new build both fail: %s", cli.FirstOf(d.broken))
 	case d.mended:
-		d.nothingYet("what both sides have fails in the base, and not in the new build")
+		d.nothingYet("what both builds have fails in the base, and not in the new build")
 	case d.common == 0:
 		d.nothingYet("the base has none of these benchmarks")
 	}

@@ -58,7 +58,7 @@ func openRepository(ctx context.Context, dir, ref string, exact bool) (r reposit
 	case changed != "":
 		r.notes = append(r.notes, "The working tree has changes that are not committed; they were measured too")
 	case r.head == r.commit:
-		r.notes = append(r.notes, "Both sides are the same commit: this measures the noise")
+		r.notes = append(r.notes, "The base and HEAD are the same commit: this measures the noise")
 	}
 	files, err := git(ctx, r.top, "ls-tree", "-r", "-z", "--full-tree", r.commit)
 	if err != nil {

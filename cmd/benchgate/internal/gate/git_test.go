@@ -63,7 +63,7 @@ func TestGateGit(t *testing.T) {
 			t.Errorf("notes %q, %v, want %q", r.notes, err, want)
 		}
 	}
-	notes("Both sides are the same commit")
+	notes("The base and HEAD are the same commit")
 	put("new.txt", "")
 	notes("The working tree has changes")
 	refuse("nowhere", `-base "nowhere": no such commit here: git fetch gets the commits of a remote`)

@@ -27,7 +27,7 @@ var Formats = [...]format{
 	{"json", "all that was measured as JSON", report.writeJSON},
 	{"junit", "the verdicts as JUnit XML, for CI systems that show tests", report.writeJUnit},
 	{"markdown", "a summary for a pull request", report.writeMarkdown},
-	{"benchfmt", "the pairs of both sides in the Go benchmark format, for benchstat -col side", report.writeBenchfmt},
+	{"benchfmt", "the pairs of both builds in the Go benchmark format, for benchstat -col side", report.writeBenchfmt},
 }
 
 // outputs are the files that the report is written to in each of the formats. They are
