@@ -74,7 +74,7 @@ func mapTable(effects []Effect) string {
 		}
 		fmt.Fprintln(&b)
 	}
-	verdicts(&b, Predictions(effects))
+	verdicts(&b, must.Get(Predictions(effects)))
 	return b.String()
 }
 
