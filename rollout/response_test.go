@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/reference"
 	"github.com/seed621a2839/reweight/rollout/internal/jsonscan"
 )
@@ -273,7 +273,7 @@ func TestResponsesRefuse(t *testing.T) {
 		{parseOpenAI, `{"choices": [{"message": {"tool_calls": [{}]}, "logprobs": null}]}`, "choices[0] has tool_calls and no logprobs, which some servers leave out then: let it generate without a tool parser"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"content": []}}]}`, "choices[0] has no tokens with log-probabilities"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"content": []}, "finish_reason": "abort"}]}`, "choices[0] was aborted before its first token: remove it"},
-		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a"}]}}]}`, "choices[0].logprobs.content[0] has no logprob, or null or NaN, want that of the sampled token"},
+		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a"}]}}]}`, "choices[0].logprobs.content[0] has no logprob, or null or NaN, want the log-probability of the sampled token"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"refusal": [{"token": "a", "logprob": -9999}]}}]}`, "choices[0].logprobs.refusal[0].logprob is -9999, which stands for"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"refusal": [{"token": "a", "logprob": -1}], "content": []}}]}`, "choices[0].logprobs.content is there beside the other of content and refusal"},
 		{parseOpenAI, `{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": -1, "bytes": [300]}]}}]}`, "choices[0].logprobs.content[0].bytes[0] is 300, want a byte: 0 to 255"},
@@ -332,7 +332,7 @@ func TestResponsesWarn(t *testing.T) {
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "message": {"tool_calls": [{"logprobs": [{"token": "a", "logprob": -1}]}]}}]}`, "Some responses have tokens with log-probabilities outside"},
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "message": {"thinking": [[{"token": "a", "logprob": -1}]]}}]}`, "Some responses have tokens with log-probabilities outside"},
 		{parseOpenAI, `{"choices": [{` + twoOfChat + `, "message": {"logprob": -1, "x": [{"token": "a", "logprob": null}]}, "prompt_logprobs": [null, {"2": {"logprob": -1}}]}]}`, ""},
-		{parseOpenAI, `{"choices": [{` + twoOfText + `}, {` + twoOfText + `}]}`, "Some responses have several choices, and nothing that says of which prompts they are"},
+		{parseOpenAI, `{"choices": [{` + twoOfText + `}, {` + twoOfText + `}]}`, "Some responses have several choices, and nothing says of which prompts they are"},
 		{parseOpenAI, `{"choices": [{` + twoOfText + `}]}`, ""},
 		{parseOpenAI, `{"choices": [{` + twoOfText + `}, {` + twoOfText + `}], "group_id": 1}`, ""},
 		{parseOpenAI, `{"choices": [{` + twoOfText + `, "group_id": 1}, {` + twoOfText + `, "group_id": 2}]}`, ""},

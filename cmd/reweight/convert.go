@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight/cmd/reweight/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
-	"github.com/seed621a2839/reweight/internal/show"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -39,7 +39,7 @@ func convertCommand(args []string, out io.Writer, p *cli.Progress) error {
 		return err
 	}
 	if len(operands) < 2 {
-		return errors.New("want the names of one input or more, and that of the output")
+		return errors.New("want the names of one input or more, and the name of the output")
 	}
 	asJSON, err := format()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
 	"github.com/seed621a2839/reweight/internal/compare"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/testdata"
@@ -111,7 +111,7 @@ func TestSchemesKL(t *testing.T) {
 	if kl := schemesJSON(t, list, path, "-kl-coef", "0.001").KL; kl == nil || kl.Form != reweight.KLK3 || kl.Coef != 0.001 {
 		t.Errorf("KL %+v", kl)
 	}
-	if text := runSchemes(t, list, path, "-kl", "kl+", "-kl-coef", "0.5"); !strings.Contains(text, "\nEvery loss has 0.5"+note+"k1+, ") {
+	if text := runSchemes(t, list, path, "-kl", "kl+", "-kl-coef", "0.5"); !strings.Contains(text, "\nEvery loss, and with it the credit, has 0.5"+note+"k1+.") {
 		t.Errorf("no line about the KL:\n%s", text)
 	}
 	if text := runSchemes(t, list, path); strings.Contains(text, note) {

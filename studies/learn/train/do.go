@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )
@@ -85,13 +84,13 @@ func (t *trainer) describe(b *reweight.Batch) {
 	v := look(t.agent, b)
 	logprobs, other := v.floats(), v.floats()
 	stats := reweight.Stats{Logprob: logprobs, Entropy: other}
-	must.Do(t.ws.TokenStats(stats, v.logits, v.ids, reweight.DefaultTokenStats))
+	check(t.ws.TokenStats(stats, v.logits, v.ids, reweight.DefaultTokenStats))
 	b.OldLogprobs, b.Entropy = v.spread(logprobs), v.spread(other)
 	b.Values = v.spread(t.agent.Values(v.tape.State, v.rows))
 
 	v = look(t.reference, b)
 	stats = reweight.Stats{Logprob: logprobs, LSE: other}
-	must.Do(t.ws.TokenStats(stats, v.logits, v.ids, reweight.DefaultTokenStats))
+	check(t.ws.TokenStats(stats, v.logits, v.ids, reweight.DefaultTokenStats))
 	for i := range other {
 		other[i] = -other[i] // energy
 	}
@@ -103,8 +102,9 @@ func (t *trainer) describe(b *reweight.Batch) {
 func (t *trainer) credit(b *reweight.Batch) (weights []float32) {
 	now := *b
 	now.Logprobs, now.NewValues = b.OldLogprobs, b.Values // the policy has just played
-	step := must.Get(t.scheme.NewStep(&t.ws, &now))
-	must.Do(step.Credit())
+	step, err := t.scheme.NewStep(&t.ws, &now)
+	check(err)
+	check(step.Credit())
 	b.Advantages, b.Returns = step.Advantages, step.Returns
 	return step.Weights
 }

@@ -2,7 +2,6 @@ package train
 
 import (
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )
 
@@ -16,6 +15,13 @@ type learner struct {
 	gradient *policy.Policy
 	adam     policy.Adam
 	ws       reweight.Workspace
+}
+
+// check panics at an error of package reweight.
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
 
 func newLearner(agent *policy.Policy) learner {
@@ -72,15 +78,19 @@ func (v *view) gather(src []float32, factor float32) []float32 {
 func (l *learner) differentiate(b *reweight.Batch, weights []float32, opt reweight.LossOptions) float64 {
 	v := look(l.agent, b)
 	logprobs, grad := v.floats(), make([]float32, v.tokens)
-	must.Do(l.ws.TokenStats(reweight.Stats{Logprob: logprobs}, v.logits, v.ids, reweight.DefaultTokenStats))
+	check(l.ws.TokenStats(reweight.Stats{Logprob: logprobs}, v.logits, v.ids, reweight.DefaultTokenStats))
 	b.Logprobs = v.spread(logprobs)
-	loss := must.Get(l.ws.Loss(grad, weights, b, opt)).Loss
+	res, err := l.ws.Loss(grad, weights, b, opt)
+	check(err)
+	loss := res.Loss
 	of := reweight.RowGradientInput{Logprobs: logprobs, Grad: v.gather(grad, 1)}
-	must.Do(l.ws.RowGradient(v.logits, v.logits, v.ids, of, reweight.DefaultRowGradient))
+	check(l.ws.RowGradient(v.logits, v.logits, v.ids, of, reweight.DefaultRowGradient))
 	var gradValues []float32
 	if b.Returns != nil {
 		b.NewValues = v.spread(l.agent.Values(v.tape.State, v.rows))
-		loss += criticCoef * must.Get(l.ws.ValueLoss(grad, b, reweight.DefaultValueLoss)).Loss
+		res, err := l.ws.ValueLoss(grad, b, reweight.DefaultValueLoss)
+		check(err)
+		loss += criticCoef * res.Loss
 		gradValues = v.gather(grad, criticCoef)
 	}
 	l.agent.Backward(l.gradient, v.tape, v.rows, v.logits.F32, gradValues)
