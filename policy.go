@@ -21,6 +21,9 @@ import (
 // Where l' has rho in it, l' is 0 where d is not log pi - log pi_old. A factor of A other than
 // these ratios is a constant to the derivative, so that a clipped token still has one, and the
 // value of a loss with log pi in it means nothing by itself.
+//
+// GMPO, DRO, ClipCov and KLCov have no weights of tokens: a factor of A or a weight of a token
+// would mean something else in them than in the others, so that weights are an error.
 type Policy interface {
 	// String returns the name of the loss, as reports have it: "gspo".
 	String() string
@@ -43,7 +46,7 @@ type PolicyTraits struct {
 	BySpan        bool // the sequence is the span, so that it reads SpanIDs
 	PerTrajectory bool // it is one loss for each trajectory, and their mean whatever Aggregation says
 	Chooses       bool // it chooses among the tokens of the call
-	Unweighted    bool // it has no factors of A and no weights of tokens, which would mean something else in it
+	Unweighted    bool // it has no factors of A and no weights of tokens
 	AnyValues     bool // it takes values of response tokens that are not finite as they are
 }
 
@@ -101,11 +104,12 @@ func (ws *Workspace) segment(
 	n := len(x.role)
 	switch {
 	case traits.BySpan:
+		bySpan := p.(sequencePolicy)
 		for at := 0; at < n; {
 			end, span := runOf(b.SpanIDs[from:], x.role, at)
 			var f sequenceFactors
 			if span >= 0 {
-				f = p.(sequencePolicy).factors(spans[span])
+				f = bySpan.factors(spans[span])
 			}
 			run := x.slice(at, end)
 			ws.sequenceTerms(isa, &run, scale, f)

@@ -6,13 +6,9 @@ import (
 	"slices"
 )
 
-// The policy losses that choose tokens by the covariance of advantage and log-probability:
-// tokens where it is highest are those that lower the entropy of the policy most (arXiv
-// 2505.22617). The covariance of a token, among the n response tokens of the call, is
-//
-//	c = (A - mean A) (log pi - mean log pi)
-//
-// whose means are over these tokens, and which is a constant to the derivative.
+// The policy losses that choose tokens by the covariance c of advantage and log-probability, a
+// constant to the derivative: where it is highest, a token lowers the entropy of the policy
+// most (arXiv 2505.22617).
 
 // ClipCov is PPO without the dual clip that leaves out some tokens of high covariance c
 // (Clip-Cov, arXiv 2505.22617):
@@ -24,9 +20,8 @@ import (
 // the larger and CovLow < c < CovHigh it chooses max(1, floor(CovShare n)) at random: token t
 // has number t of the generator SplitMix64 whose state is Seed, and the lowest numbers are
 // chosen. Give each step its own Seed. A token counts as clipped where -A clip(rho) is the
-// larger and where it is chosen. It chooses by A: weights that are not nil are an error,
-// because a factor of A or a weight of a token would mean something else than in the other
-// losses. ClipLow and ClipHigh that are both 0 are an error, and so is a CovShare of 0.
+// larger and where it is chosen. It chooses by A, and has no weights of tokens. ClipLow and
+// ClipHigh that are both 0 are an error, and so is a CovShare of 0.
 type ClipCov struct {
 	ClipLow  float64 // in [0, 1]
 	ClipHigh float64 // at least 0
@@ -90,9 +85,8 @@ func (p ClipCov) choose(ws *Workspace, isa ISA, x lossTokens) []float32 {
 //
 // with means over the n response tokens of the call. It chooses the max(1, floor(CovShare n))
 // tokens with the largest c, of equal ones the first. No token counts as clipped. It chooses by
-// A, and the penalty is not scaled by A: weights that are not nil are an error, because a
-// factor of A or a weight of a token would mean something else than in the other losses. A
-// CovShare of 0 is an error.
+// A, which the penalty is not scaled by, and has no weights of tokens. A CovShare of 0 is an
+// error.
 type KLCov struct {
 	CovShare float64 // share of the response tokens that are chosen; above 0, at most 1
 	CovCoef  float64 // of the penalty; at least 0

@@ -188,9 +188,8 @@ func (p GRPOS) terms(ws *Workspace, isa ISA, x lossTokens, scale float64) {
 //
 // The loss is the mean over all trajectories of the batch, whatever Aggregation says, which is
 // that of the KL alone. One without response tokens adds 0 and counts. A token counts as
-// clipped where m is not raw and A is not 0. A trajectory has one advantage: weights that are
-// not nil are an error, because a factor of A or a weight of a token would mean something else
-// than in the other losses. ClipLow and ClipHigh that are both 0 are an error.
+// clipped where m is not raw and A is not 0. A trajectory has one advantage, and no weights of
+// tokens. ClipLow and ClipHigh that are both 0 are an error.
 type GMPO struct {
 	ClipLow  float64 // nats, at least 0
 	ClipHigh float64 // nats, at least 0

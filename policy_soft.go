@@ -67,14 +67,13 @@ func (block *tokenBlock) sapo(isa ISA, x *lossTokens, p SAPO) {
 //
 //	l = -(A log pi - Beta raw^2 / 2)    l' = -(A - Beta raw)
 //
-// No token counts as clipped. The penalty is not scaled by A: weights that are not nil are an
-// error, because a factor of A or a weight of a token would mean something else than in the
-// other losses. A Beta of 0 is an error.
+// No token counts as clipped. The penalty is not scaled by A, and there are no weights of
+// tokens. A Beta of 0 is an error.
 type DRO struct {
 	Beta float64 // of the penalty; above 0
 }
 
-// DefaultDRO is what DRO is averaged by. Beta has no default.
+// DefaultDRO lacks Beta, which has no default.
 var DefaultDRO = LossOptions{Policy: DRO{}}
 
 func (DRO) String() string       { return "dro" }

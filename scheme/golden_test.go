@@ -362,7 +362,7 @@ func TestGoldenLosses(t *testing.T) {
 			if c.failed(t, err) {
 				continue
 			}
-			what := fmt.Sprintf("%s: %v %+v: ", c.Name, opt.Policy, opt)
+			what := fmt.Sprintf("%s: %#v: ", c.Name, opt.Policy)
 			nearSum(t, what+"loss", res.Loss, valueOf[float64](c.all["loss"]), lossSize(t, b, weights, opt))
 			if want := c.all["clip_fraction"]; want != nil {
 				near(t, what+"clip fraction", res.ClipFraction, valueOf[float64](want))

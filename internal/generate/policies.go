@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -38,11 +39,10 @@ func policyClass(p reweight.Policy) string {
 func policyCall(p reweight.Policy) string {
 	var all []string
 	for _, f := range constants(p) {
-		v := reflect.ValueOf(p).FieldByName(f.Name)
-		if noDefault(p, f.Name) && v.IsZero() {
+		if noDefault(p, f.Name) {
 			return ""
 		}
-		all = append(all, python.name(f.Name)+"="+constant(v))
+		all = append(all, python.name(f.Name)+"="+constant(reflect.ValueOf(p).FieldByName(f.Name)))
 	}
 	return policyClass(p) + "(" + strings.Join(all, ", ") + ")"
 }
@@ -56,8 +56,13 @@ func constant(v reflect.Value) string {
 	return text
 }
 
-// noDefault reports whether the constant of a policy has no default.
-func noDefault(p reweight.Policy, field string) bool { return p.String() == "dro" && field == "Beta" }
+// noDefault reports whether the constant of a policy of the catalogue has no default: then it is
+// one that is refused.
+func noDefault(p reweight.Policy, field string) bool {
+	_, err := new(reweight.Workspace).Surrogate(nil, nil, nil, nil, nil, nil, 1, reweight.LossOptions{Policy: p})
+	input, ok := errors.AsType[*reweight.InputError](err)
+	return ok && input.Arg == field
+}
 
 // wordsOfPolicies replaces the names of Go in the comments of policy losses.
 func wordsOfPolicies() func(text string) string {
@@ -118,6 +123,9 @@ class Policy:
     Where l' has rho in it, l' is 0 where d is not log pi - log pi_old. A factor of A other than these ratios is a
     constant to the derivative, so that a clipped token still has one, and the value of a loss with log pi in it means
     nothing by itself.
+
+    GMPO, DRO, ClipCov and KLCov have no weights of tokens: a factor of A or a weight of a token would mean something
+    else in them than in the others, so that weights are an error.
     """
 
     name: ClassVar[str] = ""

@@ -19,6 +19,9 @@ class Policy:
     Where l' has rho in it, l' is 0 where d is not log pi - log pi_old. A factor of A other than these ratios is a
     constant to the derivative, so that a clipped token still has one, and the value of a loss with log pi in it means
     nothing by itself.
+
+    GMPO, DRO, ClipCov and KLCov have no weights of tokens: a factor of A or a weight of a token would mean something
+    else in them than in the others, so that weights are an error.
     """
 
     name: ClassVar[str] = ""
@@ -225,9 +228,8 @@ class DRO(Policy):
 
         l = -(A log pi - beta raw^2 / 2)    l' = -(A - beta raw)
 
-    No token counts as clipped. The penalty is not scaled by A: weights that are not None are an error, because a
-    factor of A or a weight of a token would mean something else than in the other losses. A beta of 0 is an
-    error.
+    No token counts as clipped. The penalty is not scaled by A, and there are no weights of tokens. A beta of 0 is
+    an error.
 
     beta: of the penalty; above 0; it has no default.
     """
@@ -247,9 +249,8 @@ class GMPO(Policy):
 
     The loss is the mean over all trajectories of the batch, whatever the aggregation says, which is that of the
     KL alone. One without response tokens adds 0 and counts. A token counts as clipped where m is not raw and A is
-    not 0. A trajectory has one advantage: weights that are not None are an error, because a factor of A or a
-    weight of a token would mean something else than in the other losses. clip_low and clip_high that are both 0
-    are an error.
+    not 0. A trajectory has one advantage, and no weights of tokens. clip_low and clip_high that are both 0 are an
+    error.
 
     clip_low: nats, at least 0.
     clip_high: nats, at least 0.
@@ -271,9 +272,8 @@ class ClipCov(Policy):
     with means over the n response tokens of the call. Of the tokens where -A clip(rho) is not the larger and
     cov_low < c < cov_high it chooses max(1, floor(cov_share n)) at random: token t has number t of the generator
     SplitMix64 whose state is seed, and the lowest numbers are chosen. Give each step its own seed. A token counts
-    as clipped where -A clip(rho) is the larger and where it is chosen. It chooses by A: weights that are not None
-    are an error, because a factor of A or a weight of a token would mean something else than in the other losses.
-    clip_low and clip_high that are both 0 are an error, and so is a cov_share of 0.
+    as clipped where -A clip(rho) is the larger and where it is chosen. It chooses by A, and has no weights of
+    tokens. clip_low and clip_high that are both 0 are an error, and so is a cov_share of 0.
 
     clip_low: in [0, 1].
     clip_high: at least 0.
@@ -301,9 +301,8 @@ class KLCov(Policy):
         raw = log pi - log pi_old    c = (A - mean A) (log pi - mean log pi)
 
     with means over the n response tokens of the call. It chooses the max(1, floor(cov_share n)) tokens with the
-    largest c, of equal ones the first. No token counts as clipped. It chooses by A, and the penalty is not scaled
-    by A: weights that are not None are an error, because a factor of A or a weight of a token would mean
-    something else than in the other losses. A cov_share of 0 is an error.
+    largest c, of equal ones the first. No token counts as clipped. It chooses by A, which the penalty is not
+    scaled by, and has no weights of tokens. A cov_share of 0 is an error.
 
     cov_share: share of the response tokens that are chosen; above 0, at most 1.
     cov_coef: of the penalty; at least 0.

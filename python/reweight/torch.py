@@ -243,7 +243,8 @@ def _loss_arguments(batch: reweight.Batch, weights: Any, options: Dict[str, Any]
         raise TypeError(f"batch is {described(batch)}, want a Batch")
     for name in options:
         if name not in _LOSS_OPTIONS:
-            raise TypeError(f"loss has no option {name}, want one of {', '.join(_LOSS_OPTIONS)}")
+            of_policy = ": a policy has the constants of its loss, such as reweight.PPO(clip_low=0.2)"
+            raise TypeError(f"loss has no option {name}, want one of {', '.join(_LOSS_OPTIONS)}{of_policy}")
     arrays = []
     for name in ("role", "seq_offsets", "span_ids", "old_logprobs", "advantages", "ref_logprobs"):
         array = getattr(batch, name)

@@ -200,7 +200,7 @@ func CheckOptions(t *testing.T, b *reweight.Batch, edges bool, callers ...Caller
 				got := output()
 				err := m.call(c, got, b, opt)
 				if diff := Differ(Outcome{err, got}, Outcome{wantErr, want}); diff != nil {
-					t.Errorf("%s with %+v: %v", m.name, opt, diff)
+					t.Errorf("%s with %#v: %v", m.name, opt, diff)
 				}
 			}
 		}
