@@ -1,6 +1,5 @@
 // Package must is for the steps of a test that prepare what it is about: an error there ends the test program with
-// the error and the place. What a test is about is checked by the test itself. The agents of studies/learn take it too,
-// for calls of this library whose arguments they have made themselves.
+// the error and the place. What a test is about is checked by the test itself.
 package must
 
 // Get returns x, and panics if there is an error.
