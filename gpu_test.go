@@ -7,8 +7,8 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/testgpu"
+	"github.com/seed621a2839/reweight/gpu/testgpu"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // gpuRow is a row on an interpreter of the GPU's kernels.

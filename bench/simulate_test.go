@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-var long = flag.Bool("long", false, "simulate as many runs as the tables of docs/gate-method.md have, which takes minutes")
+var long = flag.Bool("long", false, "simulate as many runs as the tables of cmd/benchgate/METHOD.md have, which takes minutes")
 
 // simulated returns how many of so many runs to simulate.
 func simulated(runs int) int {
@@ -197,7 +197,7 @@ func took(pairs []int) string {
 }
 
 // TestGateRule states how often the gate fails what is not slower, how often it
-// finds what is, and what that takes. It prints the tables of docs/gate-method.md:
+// finds what is, and what that takes. It prints the tables of cmd/benchgate/METHOD.md:
 // go test ./bench -run TestGateRule -v -long -timeout 60m
 func TestGateRule(t *testing.T) {
 	for _, c := range []struct {

@@ -4,8 +4,8 @@ import (
 	"cmp"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/shape"
 )
 
 // values are what a kernel makes of two arrays: Values of chains.cuh.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/raw"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // What the kernels on tokens, spans and trajectories compute, and most of their errors, are compared with the CPU's by

@@ -34,7 +34,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
 	"github.com/seed621a2839/reweight/internal/problem"
 	"github.com/seed621a2839/reweight/internal/raw"
 )

@@ -3,7 +3,7 @@ package gpu
 import (
 	"errors"
 
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
 )
 
 // AllocGuarded returns at least so many bytes of device memory, from lo up to but not

@@ -11,10 +11,10 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/gpu/device"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
-	"github.com/seed621a2839/reweight/internal/gpu/shape"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/gpu/internal/device"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
+	"github.com/seed621a2839/reweight/internal/shape"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // somewhere is the address of an array that no kernel of these tests touches.

@@ -5,8 +5,8 @@ import (
 	"math"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/shape"
 )
 
 // segments are what is summed by itself: Segments of surrogate.cuh.

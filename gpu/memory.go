@@ -1,8 +1,8 @@
 package gpu
 
 import (
-	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/shape"
 )
 
 // What a bench compares the kernels with: on the same device, in the same run, nothing

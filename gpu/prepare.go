@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/shape"
 )
 
 // Prepare has the driver compile the kernels that these methods of a Workspace launch, for

@@ -10,9 +10,9 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/gpu/testgpu"
 	"github.com/seed621a2839/reweight/internal/raw"
-	"github.com/seed621a2839/reweight/internal/testgpu"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/kernels"
 )
 

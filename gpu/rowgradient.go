@@ -4,8 +4,8 @@ import (
 	"cmp"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/gpu/shape"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/shape"
 )
 
 // rowGradientParams are RowGradient of row_gradient.cuh.

@@ -4,7 +4,7 @@ import (
 	"cmp"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/gpu/shape"
+	"github.com/seed621a2839/reweight/internal/shape"
 )
 
 // perWarp returns how many CTAs it takes to give a warp to each of n things.

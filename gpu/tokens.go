@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"unsafe"
 
-	"github.com/seed621a2839/reweight/internal/gpu/shape"
+	"github.com/seed621a2839/reweight/internal/shape"
 )
 
 // passes returns how many CTAs give every thread of a pass over n tokens something to do.

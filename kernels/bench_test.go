@@ -3,7 +3,7 @@ package kernels
 import (
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // BenchmarkKernels times every kernel in every format with every instruction set, on inputs

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 var update = flag.Bool("update", false, "write testdata/bits.txt from the portable kernels")

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // TestNothingIsForgotten looks for each kernel's names in the places of
@@ -109,16 +109,16 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 		return missing
 	}
 
-	source := "internal/gpu/device/" + k.code.device
+	source := "gpu/internal/device/" + k.code.device
 	want(regexp.MustCompile(`(?m)^\w*KERNEL\b.* void `).Match(read(t, "../"+source+".cu")), source+".cu", "no kernel")
-	want(len(read(t, "../"+source+".ptx.gz")) > 0, source+".ptx.gz", "missing: internal/gpu/device/build.sh makes it")
+	want(len(read(t, "../"+source+".ptx.gz")) > 0, source+".ptx.gz", "missing: gpu/internal/device/build.sh makes it")
 	want(functionsIn(t, "../gpu")[k.code.method], "gpu/", "Workspace has no method %s", k.code.method)
-	want(functionsIn(t, "../internal/gpuslices")[k.code.method], "internal/gpuslices/", "Runner has no method %s", k.code.method)
+	want(functionsIn(t, "../gpu/gpuslices")[k.code.method], "gpu/gpuslices/", "Runner has no method %s", k.code.method)
 
 	name := snakeCase(k.code.method)
 	want(containsIn(t, "../native/src/*.c", `(?m)^int reweight_`+name+`\(`), "native/src/", "no function reweight_%s", name)
 	want(containsIn(t, "../python/reweight/*.py", `(?m)^def `+name+`\(`), "python/reweight/", "no function %s", name)
-	want(functionsIn(t, "../internal/testlib")[k.code.method], "internal/testlib/", "Runner has no method %s", k.code.method)
+	want(functionsIn(t, "../native/testlib")[k.code.method], "native/testlib/", "Runner has no method %s", k.code.method)
 	for _, twin := range k.code.twins {
 		portable, dispatch := "native/src/portable_tokens.c", "native/src/tokens.c"
 		if k.Rows {
@@ -138,7 +138,7 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 		want(regexp.MustCompile(place.pattern).Match(read(t, "../"+place.file)), place.file, "%s", place.what)
 	}
 	trial := regexp.MustCompile(`\{"` + k.code.method + `", `)
-	want(trial.Match(read(t, "../internal/randomcalls/randomcalls.go")) || trial.Match(read(t, "../internal/randomcalls/rows.go")), "internal/randomcalls/randomcalls.go", "no trial of %s", k.code.method)
+	want(trial.Match(read(t, "../internal/test/randomcalls/randomcalls.go")) || trial.Match(read(t, "../internal/test/randomcalls/rows.go")), "internal/test/randomcalls/randomcalls.go", "no trial of %s", k.code.method)
 	return missing
 }
 

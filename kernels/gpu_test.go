@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/gpuslices"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/gpu/gpuslices"
+	"github.com/seed621a2839/reweight/gpu/testgpu"
 	"github.com/seed621a2839/reweight/internal/raw"
-	"github.com/seed621a2839/reweight/internal/testgpu"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // How the GPU takes part in the tests of the catalogue. Where there is none, an

@@ -36,7 +36,7 @@ type code struct {
 	method    string   // of *reweight.Workspace and, unless OnlyGo, of Runner: "ExpScale"
 	twins     []string // functions of package reweight that every instruction set has: "expScale"; OnlyGo: none
 	reference string   // function of package reference: "ExpScale"
-	device    string   // file of internal/gpu/device that has the GPU's kernel: "spans"
+	device    string   // file of gpu/internal/device that has the GPU's kernel: "spans"
 }
 
 var (

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/testlib"
+	"github.com/seed621a2839/reweight/native/testlib"
 )
 
 // How the C library takes part in the tests of the catalogue: with every instruction set

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/testlib"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/native/testlib"
 	"pgregory.net/rapid"
 )
 
@@ -264,7 +264,7 @@ func TestNoAllocations(t *testing.T) {
 			}
 			// The GPU is left out: the interpreter allocates. That calls of package gpu and of
 			// its runner do not is shown by TestNothingWaits of gpu and TestSteady of
-			// internal/gpuslices.
+			// gpu/gpuslices.
 			for _, impl := range k.On(onCPU(t)) {
 				run := impl.New(1)
 				allocs := testing.AllocsPerRun(20, func() { err = c.Run(run) })

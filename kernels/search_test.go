@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 var search = flag.Duration("search", 0, "how long TestSearchAccuracy looks for rows with large errors")

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // goodTensors returns a batch of 2 trajectories and 7 tokens, with every tensor.

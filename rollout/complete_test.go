@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // A listReader reads a list of records.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // The sample's arrays were computed in float64 from the logits beside them.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"pgregory.net/rapid"
 )
 

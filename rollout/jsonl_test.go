@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"pgregory.net/rapid"
 )
 

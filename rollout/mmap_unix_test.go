@@ -12,7 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // faults reports whether f touches memory that it may not.

@@ -8,8 +8,8 @@ import (
 	"unicode"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/printable"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // responseSeeds are responses of all servers, with many fields and two tokens each.

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // rawFile returns a file of that header and data, right or wrong.

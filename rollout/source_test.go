@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 var exampleFiles = []string{"../testdata/frozenlake-small.safetensors", "../testdata/large/frozenlake.safetensors"}

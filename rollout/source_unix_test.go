@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // A file that becomes shorter while its trajectories are read is an error.

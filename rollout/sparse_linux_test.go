@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // A declared tensor is one of a sparse file: data is what it begins with, and the

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // TestFarPolicies: where the policy has moved absurdly far, every loss and its gradient are

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // policies are the losses of the catalogue, and what else they can be.

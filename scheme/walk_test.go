@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"pgregory.net/rapid"
 )
 

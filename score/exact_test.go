@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"pgregory.net/rapid"
 )
 

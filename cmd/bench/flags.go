@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/machine"
-	"github.com/seed621a2839/reweight/internal/measure"
 	"github.com/seed621a2839/reweight/kernels"
 )
 

@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/cuda"
+	"github.com/seed621a2839/reweight/gpu/testgpu"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/machine"
-	"github.com/seed621a2839/reweight/internal/measure"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/report"
-	"github.com/seed621a2839/reweight/internal/testgpu"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/kernels"
 )
 

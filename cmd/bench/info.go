@@ -3,8 +3,8 @@ package main
 import (
 	"io"
 
+	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/machine"
 )
 
 const infoUsage = `Usage: bench info

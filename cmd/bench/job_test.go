@@ -15,12 +15,12 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/machine"
-	"github.com/seed621a2839/reweight/internal/measure"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/report"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
 	"github.com/seed621a2839/reweight/kernels"
 )
 

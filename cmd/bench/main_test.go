@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/machine"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
 )
 
 // program is bench without a GPU.
@@ -75,6 +75,7 @@ func TestWrongUse(t *testing.T) {
 func TestVersion(t *testing.T) { program.Version(t, "bench") }
 
 func TestHelp(t *testing.T) {
+	program.HelpFile(t)
 	for args, want := range map[string]string{
 		"-h":          "bench overhead",
 		"--help":      "Exit status",

@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/measure"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/machine"
-	"github.com/seed621a2839/reweight/internal/measure"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/report"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
 	"github.com/seed621a2839/reweight/kernels"
 	"github.com/seed621a2839/reweight/scheme"
 )

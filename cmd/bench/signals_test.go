@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/report"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/cmd/bench/internal/report"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
 )
 
 // TestSignals: the first interrupt prints what there is and exits with 130, and

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"io"
 
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gate"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/gate"
 )
 
 const compareUsage = `Usage: benchgate compare OLD NEW [flags] [packages] [-- ARGS]

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gate"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/gate"
-	"github.com/seed621a2839/reweight/internal/gotest"
 )
 
 func main() {
@@ -53,8 +53,8 @@ builds with functions in random orders. More bytes or allocations per call fail 
 is slower. Packages are patterns of the go command; the default is all of the module. ARGS
 go to the test binaries.
 
-docs/ci.md tells how to use this in CI. FILE may be - for standard output, which then
-has nothing else. Lists are separated by commas.
+cmd/benchgate/README.md tells how to use this in CI. FILE may be - for standard output, which
+then has nothing else. Lists are separated by commas.
 Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 
 `
@@ -101,7 +101,7 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options) func(packages []string)
 	metrics := flags.String("metrics", "B/op,allocs/op", "`units` to judge besides ns/op, or none; of B/op and allocs/op, any more is a regression")
 	flags.DurationVar(&opt.Budget, "budget", 10*time.Minute, "the longest `time` to find and measure benchmarks, such as 90s or 20m; what is open then is inconclusive")
 	flags.Float64Var(&opt.Slower, "slower", 1.05, "fail above this `ratio` of the new time to the base's, if it is surely above two fifths of it")
-	flags.StringVar(&opt.Profiles, "profiles", "", "write CPU profiles of both sides of what is slower to this `directory`")
+	flags.StringVar(&opt.Profiles, "profiles", "", "write CPU profiles of both builds of what is slower to this `directory`")
 	for i, format := range gate.Formats {
 		flags.StringVar(&opt.Files[i], format.Name, "", "write "+format.What+" to this `file`")
 	}

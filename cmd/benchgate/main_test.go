@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
 )
 
 // program is benchgate.
@@ -60,6 +60,7 @@ func TestWrongUse(t *testing.T) {
 func TestVersion(t *testing.T) { program.Version(t, "benchgate") }
 
 func TestHelp(t *testing.T) {
+	program.HelpFile(t)
 	for args, want := range map[string]string{
 		"-h":         "-markdown",
 		"compare -h": "OLD NEW",

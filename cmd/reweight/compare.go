@@ -19,10 +19,11 @@ import (
 )
 
 const compareUsage = `Usage:
-  reweight [flags] FILE...                  compare schemes on rollouts, or score the rollouts
+  reweight [flags] FILE...                  compare schemes on rollouts
   reweight show [flags] FILE...             rollouts for a person: turns, tokens and their weights
   reweight convert [flags] IN... OUT        rollouts of trainers and servers as one file of ours
-  reweight score partial|merge|apply ...    many files as one batch, in pieces that machines can share
+  reweight score [flags] DIR FILE...        weights and advantages of many files as one batch
+  reweight score partial|merge|apply ...    the same in pieces that machines can share
 
 reweight COMMAND -h explains a command and its flags.
 Exit status: 0 fine, 2 bad use or bad input, 130 interrupted.
@@ -44,12 +45,6 @@ ref_logits and token_ids. No KL is added to rewards, unless the scheme has kl_re
 -html writes a page with the rollout -trajectory in the colours of each scheme. JSON has
 that rollout too. -o FILE writes the arrays of the last scheme.
 
-With -o DIRECTORY, files are scored by ActFocus and AEM as one batch that memory need not
-hold, on all cores, and no loss is computed. The weights and advantages of each file, and
-where its trajectories begin (seq_offsets), are written to a safetensors file of its name
-in the directory. -o is a directory if it is one already, ends in a slash, or has no
-extension.
-
 `
 
 func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer compare.Comparer) error {
@@ -62,7 +57,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	flags.IntVar(&c.opt.Trajectory, "trajectory", 0, "`number` of the trajectory to show, from 0")
 	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
 	format := flags.Format()
-	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors or .npz; or a directory")
+	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors or .npz")
 	operands, err := flags.Parse(compareUsage+compare.SchemesUsage(), args, out)
 	if err != nil {
 		return err
@@ -113,14 +108,6 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	if flags.Given("kl") && !flags.Given("kl-coef") {
 		return errors.New("-kl means nothing without -kl-coef")
 	}
-	if *output != "" && (isDirectory(*output) || filepath.Ext(*output) == "") {
-		for _, name := range [...]string{"clip-low", "clip-high", "dual-clip", "aggregation", "norm-length", "kl-coef", "scheme", "delta", "dro-beta", "trajectory", "html"} {
-			if flags.Given(name) {
-				return fmt.Errorf("-%s means nothing where -o is a directory: no loss is computed", name)
-			}
-		}
-		return scoreDirectory(scored, *output, operands, asJSON, out, p)
-	}
 	if c.opt.Trajectory < 0 {
 		return fmt.Errorf("-trajectory is %d, want a number from 0", c.opt.Trajectory)
 	}
@@ -128,6 +115,9 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 		if err := checkOutput(c.html, operands...); err != nil {
 			return fmt.Errorf("-html: %w", err)
 		}
+	}
+	if isDirectory(*output) {
+		return fmt.Errorf("-o is %s, a directory, want a file: reweight score DIR FILE... writes weights and advantages of each file to a directory", printable.Text(*output))
 	}
 	if *output != "" {
 		if err = checkRollouts(*output, operands...); err == nil {

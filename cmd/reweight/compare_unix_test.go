@@ -15,7 +15,7 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/compare"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/scheme"
 	"golang.org/x/sys/unix"
 )
@@ -72,7 +72,7 @@ func TestSpecialFiles(t *testing.T) {
 	for _, args := range [][]string{
 		{dir}, {"/dev/null"}, {""},
 		{"convert", good, fifo}, {"convert", good, dir}, {"convert", good, "/dev/null"}, {"convert", good, ""}, {"convert", "/dev/null", filepath.Join(dir, "x.safetensors")},
-		{"-o", fifo, good}, {"-o", "/dev/null", good}, {"-o", "", good},
+		{"-o", fifo, good}, {"-o", "/dev/null", good}, {"-o", "", good}, {"-o", dir, good}, {"score", "", good}, {"score", fifo, good}, {"score", "/dev/null", good},
 	} {
 		status, stderr, out := make(chan int, 1), new(bytes.Buffer), new(bytes.Buffer)
 		go func() { status <- run(args, out, stderr) }()

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/seed621a2839/reweight/cmd/reweight/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
-	"github.com/seed621a2839/reweight/internal/show"
 	"github.com/seed621a2839/reweight/rollout"
 )
 

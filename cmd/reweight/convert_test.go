@@ -15,7 +15,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/found"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
 )

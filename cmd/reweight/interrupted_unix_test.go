@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/internal/atomicfile"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
 )
 
 // TestInterrupted: the first signal ends a command that waits for its input, and nothing

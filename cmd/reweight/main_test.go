@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata"
 )
@@ -129,8 +129,9 @@ func TestWrongUse(t *testing.T) {
 		{"-scheme all -delta NaN " + good, "-delta is NaN"},
 		{"-scheme dro " + good, ": dro needs -dro-beta, which has no default"},
 		{"-scheme dro -dro-beta 0 " + good, "-dro-beta is 0, want a finite number above 0"},
-		{"-scheme all -o " + dir + "/scores/ " + good, "-scheme means nothing where -o is a directory"},
-		{"-kl-coef 1 -o " + dir + "/scores/ " + good, "-kl-coef means nothing where -o is a directory"},
+		{"-o " + dir + " " + good, "-o is " + dir + ", a directory, want a file: reweight score DIR FILE... writes"},
+		{"-o " + dir + "/scores/ " + good, "-o is " + dir + "/scores/, a directory, want a file: reweight score DIR FILE... writes"},
+		{"-o " + dir + "/scores " + good, "-o: " + dir + "/scores: want a name that ends in one of [|.safetensors"},
 		{"-o " + dir + "/x.npz -scheme uniform,off_policy_mask " + good, "off_policy_mask needs -delta, which has no default"},
 		{"-scheme all -clip-low 2 " + good, "-clip-low is 2"},
 		{"-scheme all -kl full -kl-coef 1 " + good, `-kl is "full", want one of [k3 k2 k1 abs k3+ k1+ abs+]`},
@@ -189,10 +190,15 @@ func TestWrongUse(t *testing.T) {
 		{"-o - " + good, "reweight: -o: - is standard output, which is not supported"},
 		{"show -html - " + good, "reweight show: -html: - is standard output, which is not supported"},
 		{"score partial -signal surprisal -o - " + good, "reweight score partial: -o: - is standard output, which is not supported"},
-		{"-o " + dir + "/scores -", "reweight: standard input cannot be scored with -o DIRECTORY, which reads its inputs twice"},
-		{"-o " + filepath.Dir(good) + "/ " + good, "-o: " + filepath.Dir(good) + "/ is the input " + good + " or its directory"},
-		{"score", "reweight score: want partial, merge or apply"},
-		{"score split", `reweight score: "split" is no command`},
+		{"score " + dir + "/scores -", "reweight score: standard input cannot be scored into a directory, which reads its inputs twice"},
+		{"score " + filepath.Dir(good) + "/ " + good, "reweight score: " + filepath.Dir(good) + "/ is the input " + good + " or its directory"},
+		{"score " + good + " " + good, "reweight score: DIR is \"" + good + "\", which is no directory"},
+		{"score - " + good, `reweight score: DIR is "-", which is no directory`},
+		{"score", "reweight score: want DIR and FILE..., or partial, merge or apply"},
+		{"score split", `reweight score: "split" is alone, want DIR and FILE..., or partial, merge or apply`},
+		{"score -scheme all " + dir + "/scores " + good, "flag provided but not defined: -scheme"},
+		{"score -alpha 1.5 " + dir + "/scores " + good, "-alpha is 1.5, want 0 to 1"},
+		{"score -format csv " + dir + "/scores " + good, `-format is "csv", want table or json`},
 		{"score partial", "reweight score partial: no files given"},
 		{"score merge", "reweight score merge: no files given"},
 		{"score apply -o x " + good, "reweight score apply: no -merged given"},
@@ -223,6 +229,7 @@ func TestWrongUse(t *testing.T) {
 func TestVersion(t *testing.T) { program.Version(t, "reweight") }
 
 func TestHelp(t *testing.T) {
+	program.HelpFile(t)
 	for args, want := range map[string]string{
 		"-h":               "-aggregation",
 		"--help":           "Exit status",
@@ -230,6 +237,7 @@ func TestHelp(t *testing.T) {
 		"-alpha 0 --h":     "reweight convert [flags] IN... OUT",
 		"show -h":          "-action-tags",
 		"score -h":         "reweight score merge",
+		"score DIR -h":     "-signal",
 		"score partial -h": "-signal",
 		"score merge -h":   "PARTIAL...",
 		"score apply -h":   "-merged",

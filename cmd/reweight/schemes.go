@@ -10,13 +10,13 @@ import (
 	"strings"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/reweight/internal/scorefiles"
+	"github.com/seed621a2839/reweight/cmd/reweight/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/compare"
 	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
-	"github.com/seed621a2839/reweight/internal/scorefiles"
-	"github.com/seed621a2839/reweight/internal/show"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 )

@@ -8,25 +8,30 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
+	"github.com/seed621a2839/reweight/cmd/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/printable"
-	"github.com/seed621a2839/reweight/internal/scorefiles"
 	"github.com/seed621a2839/reweight/scheme"
 	"github.com/seed621a2839/reweight/score"
 )
 
 const scoreUsage = `Usage:
+  reweight score [flags] DIR FILE...                           files as one batch
   reweight score partial [flags] FILE... [-o OUT]              the statistics of files
   reweight score merge PARTIAL... [-o OUT]                     of statistics, those of all files
   reweight score apply [flags] -merged MERGED FILE... -o OUT   the scores of files
 
-Scores many files of rollouts as one batch, in pieces that machines can share: the
-statistics of each file are made where it is, merged in any order and grouping, and
-with those of all files each file is scored on its own. The bits of the scores depend
-on none of that. Statistics are lines of JSON, printed or written to OUT. The scores of a
-file are weights and advantages, one of each a token, in a safetensors file.
+Scores files of rollouts by ActFocus and AEM as one batch that memory need not hold, on all
+cores. The scores of each FILE are written to the directory DIR, to a file of its name with
+.safetensors after it: weights and advantages, one of each a token, and where its
+trajectories begin (seq_offsets). DIR is made if it is not there. No loss is computed.
 
-reweight FILE... -o DIRECTORY/ does all of it on one machine.
+partial, merge and apply do the same in pieces that machines can share: the statistics of
+each file are made where it is, merged in any order and grouping, and with those of all
+files each file is scored on its own. The bits of the scores depend on none of that.
+Statistics are lines of JSON, printed or written to OUT. A directory that is called partial,
+merge or apply is written ./partial and so on.
+
 `
 
 const partialUsage = `Usage: reweight score partial [flags] FILE... [-o OUT]
@@ -73,15 +78,7 @@ func scoreCommand(args []string, out, stderr io.Writer, p *cli.Progress) (string
 	case "apply":
 		return "reweight score apply", applyCommand(args[1:], out, p)
 	}
-	operands, err := cli.NewFlags("reweight score").Parse(scoreUsage, args, out)
-	switch {
-	case err != nil:
-	case len(operands) == 0:
-		err = errors.New("want partial, merge or apply (reweight score -h explains them)")
-	default:
-		err = fmt.Errorf("%q is no command, want partial, merge or apply", operands[0])
-	}
-	return "reweight score", err
+	return "reweight score", directoryCommand(args, out, p)
 }
 
 // scoringFlags declares the flags of the schemes and of files of rollouts.
@@ -107,6 +104,47 @@ func scoringFlags(flags cli.Flags) func() (scorefiles.Options, error) {
 		}
 		return opt, err
 	}
+}
+
+// directoryCommand scores files as one batch into a directory, and prints a summary.
+func directoryCommand(args []string, out io.Writer, p *cli.Progress) error {
+	flags := cli.NewFlags("reweight score")
+	options := scoringFlags(flags)
+	format := flags.Format()
+	operands, err := flags.Parse(scoreUsage, args, out)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(operands) == 0:
+		return errors.New("want DIR and FILE..., or partial, merge or apply (reweight score -h explains them)")
+	case len(operands) == 1:
+		return fmt.Errorf("%q is alone, want DIR and FILE..., or partial, merge or apply before it", operands[0])
+	}
+	asJSON, err := format()
+	if err != nil {
+		return err
+	}
+	opt, err := options()
+	if err != nil {
+		return err
+	}
+	dir, names := operands[0], operands[1:]
+	if info, err := os.Stat(dir); dir == "" || dir == "-" || err == nil && !info.IsDir() {
+		return fmt.Errorf("DIR is %q, which is no directory: the directory for the scores comes before the files", dir)
+	}
+	if err := checkApart(dir, names); err != nil {
+		return err
+	}
+	s, err := scorefiles.Directory(opt, dir, p, names...)
+	if err != nil {
+		return err
+	}
+	p.Clear()
+	if asJSON {
+		return cli.WriteJSON(out, s)
+	}
+	return s.Write(out)
 }
 
 func partialCommand(args []string, out io.Writer, progress *cli.Progress) error {
@@ -216,37 +254,20 @@ func isDirectory(output string) bool {
 	return err == nil && info.IsDir() || output != "" && os.IsPathSeparator(output[len(output)-1])
 }
 
-// scoreDirectory scores files as one batch into a directory, and prints a summary.
-func scoreDirectory(opt scorefiles.Options, dir string, names []string, asJSON bool, out io.Writer, p *cli.Progress) error {
-	if err := checkApart(dir, names); err != nil {
-		return err
-	}
-	debug.SetGCPercent(10)
-	s, err := scorefiles.Directory(opt, dir, p, names...)
-	if err != nil {
-		return err
-	}
-	p.Clear()
-	if asJSON {
-		return cli.WriteJSON(out, s)
-	}
-	return s.Write(out)
-}
-
 // checkApart returns an error if standard input is scored into a directory, or the directory
 // is or has an input: with the scores in it, it would be no directory of rollouts any more.
 func checkApart(dir string, names []string) error {
 	into, dirErr := os.Stat(dir)
 	for _, name := range names {
 		if name == "-" {
-			return errors.New("standard input cannot be scored with -o DIRECTORY, which reads its inputs twice: give the name of a file")
+			return errors.New("standard input cannot be scored into a directory, which reads its inputs twice: give the name of a file")
 		}
 		at := name
 		if info, err := os.Stat(name); err == nil && !info.IsDir() {
 			at = filepath.Dir(name)
 		}
 		if in, err := os.Stat(at); err == nil && dirErr == nil && os.SameFile(into, in) {
-			return fmt.Errorf("-o: %s is the input %s or its directory: scores need a directory of their own",
+			return fmt.Errorf("%s is the input %s or its directory: scores need a directory of their own",
 				printable.Text(dir), printable.Text(name))
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/scorefiles"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/cmd/reweight/internal/scorefiles"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -60,13 +60,13 @@ func contents(t *testing.T, dir, suffix string) map[string]string {
 	return all
 }
 
-// TestScorePieces: the three commands, whatever the split, give what reweight gives in a
+// TestScorePieces: the three commands, whatever the split, give what reweight score gives in a
 // directory, for a file or for many at once.
 func TestScorePieces(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	flags := []string{"-scope", "batch", "-beta", "0.7"}
-	printed(t, append(flags, "-o", in("all"), lake("large/frozenlake.safetensors"))...)
+	printed(t, append([]string{"score", in("all"), lake("large/frozenlake.safetensors")}, flags...)...)
 	want := tensorsOf(t, in("all/frozenlake.safetensors.safetensors"))
 	if len(want["weights"]) != 18308 || len(want["advantages"]) != 18308 || len(want) != 2 {
 		t.Fatalf("%d tensors of %d and %d elements", len(want), len(want["weights"]), len(want["advantages"]))
@@ -104,7 +104,7 @@ func TestScorePieces(t *testing.T) {
 	if got := tensorsOf(t, outputs...); !maps.EqualFunc(got, want, slices.Equal) {
 		t.Error("scores depend on the split")
 	}
-	printed(t, append(flags, "-o", in("whole"), filepath.Dir(shards[0]))...)
+	printed(t, slices.Concat([]string{"score"}, flags, []string{in("whole"), filepath.Dir(shards[0])})...)
 	files := contents(t, in("new"), "")
 	one := string(must.Get(os.ReadFile(in("one.safetensors"))))
 	if !maps.Equal(files, contents(t, in("whole"), "")) || files[filepath.Base(outputs[1])] != one {
@@ -160,7 +160,7 @@ func TestDirectory(t *testing.T) {
 	score := func(args ...string) scorefiles.Summary {
 		t.Helper()
 		var s scorefiles.Summary
-		decode(t, []byte(printed(t, append([]string{"-format", "json", "-o", dir}, args...)...)), &s)
+		decode(t, []byte(printed(t, append([]string{"score", "-format", "json", dir}, args...)...)), &s)
 		return s
 	}
 	s := score(shards...)
@@ -178,7 +178,7 @@ func TestDirectory(t *testing.T) {
 		t.Error("another signal gives the same scores")
 	}
 	slices.Reverse(shards)
-	if text := printed(t, append([]string{"-o", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") {
+	if text := printed(t, append([]string{"score", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") {
 		t.Error(text)
 	}
 	if !maps.Equal(contents(t, dir, ""), first) {
@@ -198,11 +198,11 @@ func TestDirectory(t *testing.T) {
 func TestTwoInOneDirectory(t *testing.T) {
 	shards := lakeShards(t, 19)
 	alone, both := t.TempDir(), t.TempDir()
-	printed(t, append([]string{"-o", alone}, shards...)...)
+	printed(t, append([]string{"score", alone}, shards...)...)
 	for range 3 {
 		var processes [2]*exec.Cmd
 		for i := range processes {
-			processes[i] = testprogram.Command(t, append([]string{"-o", both}, shards...)...)
+			processes[i] = testprogram.Command(t, append([]string{"score", both}, shards...)...)
 		}
 		for _, p := range processes {
 			must.Do(p.Start())
@@ -227,20 +227,20 @@ func TestDirectoryRefuses(t *testing.T) {
 		must.Do(os.WriteFile(in(name), data, 0o666))
 		return in(name)
 	}
-	all := func(dir string, args ...string) []string { return append([]string{"-o", dir}, args...) }
+	all := func(dir string, args ...string) []string { return append([]string{"score", dir}, args...) }
 	refused(t, "or its directory: scores need a directory of their own", all(filepath.Dir(shards[0]), filepath.Dir(shards[0]))...)
 	refused(t, "would both be "+in("out/shard-000.safetensors.safetensors"), all(in("out"), shards[0], place("a/shard-000.safetensors"))...)
 	long := place("b/" + strings.Repeat("l", 244))
-	refused(t, "-o: "+in("d/"+filepath.Base(long)+".safetensors")+": file name too long", all(in("d"), long)...)
+	refused(t, in("d/"+filepath.Base(long)+".safetensors")+": file name too long", all(in("d"), long)...)
 	refused(t, "have the same trajectories: a file counts once", all(in("out"), shards[0], place("copy.safetensors"))...)
-	refused(t, "-clip-low means nothing where -o is a directory", all(in("out"), shards[0], "-clip-low", "0.3")...)
-	refused(t, "standard input cannot be scored with -o DIRECTORY, which reads its inputs twice", all(in("out"), "-")...)
+	refused(t, "flag provided but not defined: -clip-low", all(in("out"), shards[0], "-clip-low", "0.3")...)
+	refused(t, "standard input cannot be scored into a directory, which reads its inputs twice", all(in("out"), "-")...)
 	refused(t, "no such file", all(in("out"), in("none"))...)
 	refused(t, "named twice", all(in("out"), shards[0], shards[0])...)
-	refused(t, "-o: "+in("copy.safetensors"), all(in("copy.safetensors/out"), shards[0])...)
+	refused(t, in("copy.safetensors"), all(in("copy.safetensors/out"), shards[0])...)
 	for _, name := range []string{"rollouts", "text"} { // which nobody named
 		kept := place(name + "/" + filepath.Base(shards[0]) + ".safetensors")
-		refused(t, "-o: "+kept+": is there and has no scores: it would be lost", all(in(name), shards[0])...)
+		refused(t, kept+": is there and has no scores: it would be lost", all(in(name), shards[0])...)
 		if string(must.Get(os.ReadFile(kept))) != string(data) {
 			t.Errorf("%s is lost", kept)
 		}
@@ -302,8 +302,8 @@ func TestDirectoryEstimates(t *testing.T) {
 	}
 	must.Do(os.WriteFile(name, []byte(text.String()), 0o666))
 	out := filepath.Join(dir, "out")
-	refused(t, "x.jsonl:1: ref_energy is missing, and cannot be derived without ref_logits: -signal surprisal does without it", "-o", out, name)
-	refused(t, "x.jsonl:1: entropy is missing", "-o", out, name, "-signal", "surprisal")
+	refused(t, "x.jsonl:1: ref_energy is missing, and cannot be derived without ref_logits: -signal surprisal does without it", "score", out, name)
+	refused(t, "x.jsonl:1: entropy is missing", "score", out, name, "-signal", "surprisal")
 	refused(t, "-surprisal-entropy estimates it", "score", "partial", name, "-signal", "surprisal")
 	for field, hint := range map[string]string{
 		"group_id": ": a field group_id on each line", "rewards": ": a field reward on each line",
@@ -315,19 +315,19 @@ func TestDirectoryEstimates(t *testing.T) {
 			entropy = strings.ReplaceAll(entropy, `"token_ids":[1,2`, `"x":[1,2`) // whose equal prompts are groups
 		}
 		must.Do(os.WriteFile(lacks, []byte(strings.ReplaceAll(entropy, `"`+field+`"`, `"y"`)), 0o666))
-		refused(t, hint, "-o", out, lacks, "-signal", "surprisal")
+		refused(t, hint, "score", out, lacks, "-signal", "surprisal")
 		refused(t, hint, "score", "partial", lacks, "-signal", "surprisal")
 		refused(t, hint, lacks, "-signal", "surprisal")
 	}
 	flags := []string{"-signal", "surprisal", "-surprisal-entropy", name}
 	const wide = "x.jsonl: entropy is estimated from surprisal, without bounds, which is too wide for AEM: -entropy-width Inf takes it"
-	refused(t, wide, append([]string{"-o", out}, flags...)...)
+	refused(t, wide, append([]string{"score", out}, flags...)...)
 	refused(t, wide, append([]string{"score", "partial"}, flags...)...)
 	flags = append(flags, "-entropy-width", "Inf")
-	if printed := printed(t, append([]string{"-o", out}, flags...)...); !strings.Contains(printed, "x.jsonl is estimated from surprisal, without bounds.") {
+	if printed := printed(t, append([]string{"score", out}, flags...)...); !strings.Contains(printed, "x.jsonl is estimated from surprisal, without bounds.") {
 		t.Errorf("printed %s", printed)
 	}
-	if printed := printed(t, append([]string{"-format", "json", "-o", out}, flags...)...); !strings.Contains(printed, `"from": "surprisal"`) {
+	if printed := printed(t, append([]string{"score", "-format", "json", out}, flags...)...); !strings.Contains(printed, `"from": "surprisal"`) {
 		t.Errorf("printed %s", printed)
 	}
 	if printed := printed(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed, `"estimated_entropy":{"from":"surprisal","width":null}`) {

@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/cmd/reweight/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/printable"
-	"github.com/seed621a2839/reweight/internal/show"
 )
 
 const showUsage = `Usage: reweight show [flags] FILE...

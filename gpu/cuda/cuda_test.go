@@ -15,8 +15,8 @@ import (
 	"github.com/ebitengine/purego"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 var _ driver.Guarded = (*context)(nil)

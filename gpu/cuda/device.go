@@ -12,8 +12,8 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/gpu/device"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/gpu/internal/device"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
 )
 
 // Devices describes the devices that the driver sees, those that are too old for Open

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/ebitengine/purego"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // A falseDriver is testdata/libcuda.c: its functions named false_.

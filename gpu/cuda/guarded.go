@@ -7,7 +7,7 @@ import (
 	"errors"
 	"unsafe"
 
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
 )
 
 // What the driver's API for virtual memory calls things.

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
-	"github.com/seed621a2839/reweight/internal/gpu/driver"
+	"github.com/seed621a2839/reweight/gpu/internal/driver"
 )
 
 // An entry is a function of the driver's library: its place in symbols.

@@ -8,7 +8,7 @@ export CGO_ENABLED=0
 go build -trimpath -ldflags '-s -w' -o "$out/bench" ./cmd/bench
 mkdir -p "$out/kernels"
 go test -c -trimpath -ldflags '-s -w' -o "$out/kernels/kernels.test" ./kernels
-go test -c -trimpath -ldflags '-s -w' -o "$out/trials.test" ./internal/gpuslices
+go test -c -trimpath -ldflags '-s -w' -o "$out/trials.test" ./gpu/gpuslices
 go test -c -trimpath -ldflags '-s -w' -o "$out/gpu.test" ./gpu
 cp -r kernels/testdata "$out/kernels/"
 CGO_ENABLED=1 go run ./native/build -o "$out/dist"

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // TestFailureKeepsFile: until all is written, and after a failure, the old file

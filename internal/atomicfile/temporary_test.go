@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // TestMain lets this program be one that writes a file and does not end, and one that is told

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/native"
 )
 
@@ -96,7 +96,7 @@ func TestHeader(t *testing.T) {
 // TestNothingUnused: C or CUDA finds each problem of the table, and names each argument.
 func TestNothingUnused(t *testing.T) {
 	var text strings.Builder
-	for _, pattern := range []string{"native/src/*.c", "native/src/*.h", "internal/gpu/device/*.cu", "internal/gpu/device/[^p]*.cuh"} {
+	for _, pattern := range []string{"native/src/*.c", "native/src/*.h", "gpu/internal/device/*.cu", "gpu/internal/device/[^p]*.cuh"} {
 		files, err := filepath.Glob(filepath.Join(module, pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, files, err)

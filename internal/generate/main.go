@@ -28,7 +28,7 @@ var files = []generated{
 	{"README.md", tables},
 	{"native/reweight.h", header},
 	{"native/src/policies.h", policyTable},
-	{"internal/gpu/device/problems.cuh", problemsOfDevice},
+	{"gpu/internal/device/problems.cuh", problemsOfDevice},
 	{"python/reweight/_generated.py", pythonModule},
 	{"python/reweight/_catalogue.py", pythonCatalogue},
 	{"testdata/problems.json", examples},

@@ -15,9 +15,9 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
-	"github.com/seed621a2839/reweight/internal/gpu/shape"
-	"github.com/seed621a2839/reweight/internal/native/library"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/internal/shape"
+	"github.com/seed621a2839/reweight/internal/version"
 	"github.com/seed621a2839/reweight/native"
 	"github.com/seed621a2839/reweight/scheme"
 )
@@ -130,7 +130,7 @@ from math import inf
 from typing import Any, Dict, List, Optional, Sequence
 
 `)
-	fmt.Fprintf(&out, "VERSION = %q\n\n# The names of the enumerations. The place of a name is its number.\n", library.Version)
+	fmt.Fprintf(&out, "VERSION = %q\n\n# The names of the enumerations. The place of a name is its number.\n", version.Version)
 	for _, e := range []struct{ variable, argument string }{{"ISAS", "isa"}, {"DTYPES", "dst"}, {"SIGNALS", "signal"}, {"SCOPES", "scope"}, {"AGGREGATIONS", "aggregation"},
 		{"NORMALIZATIONS", "normalization"}, {"LEVELS", "level"}, {"STATISTICS", "statistic"}, {"POLICIES", "policy"}, {"SEQUENCES", "sequence"}, {"KLS", "kl"}} {
 		fmt.Fprintf(&out, "%s = (\"%s\")\n", e.variable, strings.Join(native.Names(problem.Argument{C: e.argument}), `", "`))

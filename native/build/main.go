@@ -13,7 +13,7 @@ import (
 	"runtime"
 
 	"github.com/seed621a2839/reweight/internal/cli"
-	"github.com/seed621a2839/reweight/internal/native/library"
+	"github.com/seed621a2839/reweight/native/internal/library"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

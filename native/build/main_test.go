@@ -18,9 +18,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
-	"github.com/seed621a2839/reweight/internal/native/library"
-	"github.com/seed621a2839/reweight/internal/testprogram"
+	"github.com/seed621a2839/reweight/internal/test/must"
+	"github.com/seed621a2839/reweight/internal/test/testprogram"
+	"github.com/seed621a2839/reweight/internal/version"
+	"github.com/seed621a2839/reweight/native/internal/library"
 )
 
 // TestBadUse: a wrong command line is one line on the standard error and status 2.
@@ -102,9 +103,9 @@ func checkProgram(t *testing.T, archive *zip.Reader) {
 	if out, err := exec.Command(path, "../../testdata/frozenlake-small.safetensors").CombinedOutput(); err != nil || !bytes.Contains(out, []byte("\nactfocus+aem ")) {
 		t.Errorf("%v:\n%s", err, out)
 	}
-	version := "reweight v" + library.Version + ", go"
-	if out, err := exec.Command(path, "-version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), version) {
-		t.Errorf("-version: %v: %q, want %q and so on", err, out, version)
+	want := "reweight v" + version.Version + ", go"
+	if out, err := exec.Command(path, "-version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), want) {
+		t.Errorf("-version: %v: %q, want %q and so on", err, out, want)
 	}
 }
 
@@ -170,7 +171,7 @@ func TestWheel(t *testing.T) {
 	module := must.Get(library.SourceDir())
 	for pattern, folder := range map[string]string{
 		"python/reweight/*.py": "reweight/", "python/reweight/*/*.py": "reweight/adapters/",
-		"python/reweight/py.typed": "reweight/", "internal/gpu/device/*.ptx.gz": "reweight/ptx/",
+		"python/reweight/py.typed": "reweight/", "gpu/internal/device/*.ptx.gz": "reweight/ptx/",
 	} {
 		paths := must.Get(filepath.Glob(filepath.Join(module, filepath.FromSlash(pattern))))
 		if len(paths) == 0 {
@@ -194,7 +195,7 @@ func TestWheel(t *testing.T) {
 		t.Errorf("the wheel has\n%q\nwant\n%q", got, want)
 	}
 	for name, lines := range map[string][]string{
-		"METADATA":         {"Name: reweight-rl", "Version: " + library.Version, "Requires-Python: >=3.11", "Requires-Dist: numpy>=1.26", `Requires-Dist: torch>=2.6; extra == "torch"`, "License-File: LICENSE"},
+		"METADATA":         {"Name: reweight-rl", "Version: " + version.Version, "Requires-Python: >=3.11", "Requires-Dist: numpy>=1.26", `Requires-Dist: torch>=2.6; extra == "torch"`, "License-File: LICENSE"},
 		"WHEEL":            {"Wheel-Version: 1.0", "Root-Is-Purelib: false"},
 		"entry_points.txt": {"[verl.plugins]", "reweight = reweight.adapters.verl_plugin"},
 	} {

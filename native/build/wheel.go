@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/seed621a2839/reweight/internal/atomicfile"
-	"github.com/seed621a2839/reweight/internal/native/library"
+	"github.com/seed621a2839/reweight/internal/version"
 )
 
 // tags say which systems a wheel is for: Linux with glibc 2.17 or musl 1.1, or newer.
@@ -29,8 +29,8 @@ var tags = map[string][]string{
 
 // The distribution is called reweight-rl, because reweight is another project's on PyPI.
 const (
-	info    = "reweight_rl-" + library.Version + ".dist-info/"
-	scripts = "reweight_rl-" + library.Version + ".data/scripts/" // pip installs these on the PATH
+	info    = "reweight_rl-" + version.Version + ".dist-info/"
+	scripts = "reweight_rl-" + version.Version + ".data/scripts/" // pip installs these on the PATH
 )
 
 // metadata is what the package is called and requires. The backend reads it too.
@@ -64,7 +64,7 @@ func writeWheel(dir, module, arch string, files []member) (string, error) {
 	members := append(files, member{scripts + "reweight", program, 0o755})
 	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
 	members = append(members,
-		member{info + "METADATA", []byte(strings.Replace(metadata, "\nVersion: VERSION\n", "\nVersion: "+library.Version+"\n", 1)), 0o644},
+		member{info + "METADATA", []byte(strings.Replace(metadata, "\nVersion: VERSION\n", "\nVersion: "+version.Version+"\n", 1)), 0o644},
 		member{info + "WHEEL", wheelFile(arch), 0o644},
 		member{info + "entry_points.txt", []byte(entryPoints), 0o644},
 		member{info + "licenses/LICENSE", license, 0o644},
@@ -87,7 +87,7 @@ func writeWheel(dir, module, arch string, files []member) (string, error) {
 	if err := z.Close(); err != nil {
 		return "", err
 	}
-	name := fmt.Sprintf("reweight_rl-%s-py3-none-%s.whl", library.Version, strings.Join(tags[arch], "."))
+	name := fmt.Sprintf("reweight_rl-%s-py3-none-%s.whl", version.Version, strings.Join(tags[arch], "."))
 	return name, os.WriteFile(filepath.Join(dir, name), out.Bytes(), 0o666)
 }
 
@@ -99,7 +99,7 @@ func buildProgram(module, arch string) ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "reweight")
-	linker := "-s -w -X github.com/seed621a2839/reweight/internal/cli.release=v" + library.Version
+	linker := "-s -w -X github.com/seed621a2839/reweight/internal/cli.release=v" + version.Version
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", linker, "-o", file, "./cmd/reweight")
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=")
@@ -135,7 +135,7 @@ func built(module, shared string) ([]member, error) {
 		return nil, err
 	}
 	members := []member{{"reweight/libreweight.so", so, 0o755}}
-	paths, err := filepath.Glob(filepath.Join(module, "internal", "gpu", "device", "*.ptx.gz"))
+	paths, err := filepath.Glob(filepath.Join(module, "gpu", "internal", "device", "*.ptx.gz"))
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func inPlace(module, shared string) ([]member, error) {
 
 func wheelFile(arch string) []byte {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "Wheel-Version: 1.0\nGenerator: reweight %s\nRoot-Is-Purelib: false\n", library.Version)
+	fmt.Fprintf(&out, "Wheel-Version: 1.0\nGenerator: reweight %s\nRoot-Is-Purelib: false\n", version.Version)
 	for _, tag := range tags[arch] {
 		fmt.Fprintf(&out, "Tag: py3-none-%s\n", tag)
 	}

@@ -23,7 +23,7 @@ from reweight._generated import (
 )
 
 
-DEVICE = ROOT / "internal" / "gpu" / "device"
+DEVICE = ROOT / "gpu" / "internal" / "device"
 
 
 def code_of(name):

@@ -1,4 +1,4 @@
-"""A GPU for tests on machines that have none: the Go program internal/gpu/libcuda, built
+"""A GPU for tests on machines that have none: the Go program gpu/internal/libcuda, built
 as the driver's library, whose devices interpret the kernels' PTX.
 
     driver = false_cuda.start()
@@ -32,10 +32,10 @@ def build(directory):
     for tool in ("go", "gcc"):
         if shutil.which(tool) is None:
             raise unittest.SkipTest(f"no {tool} here: the driver that interprets PTX is not built")
-    if not (ROOT / "internal" / "gpu" / "libcuda").is_dir():
+    if not (ROOT / "gpu" / "internal" / "libcuda").is_dir():
         raise unittest.SkipTest("not in a checkout: the driver that interprets PTX is not built")
     file = Path(directory) / "libcuda.so"
-    command = ["go", "build", "-buildmode=c-shared", "-o", str(file), "./internal/gpu/libcuda"]
+    command = ["go", "build", "-buildmode=c-shared", "-o", str(file), "./gpu/internal/libcuda"]
     environment = {**os.environ, "CGO_ENABLED": "1"}
     built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if built.returncode:

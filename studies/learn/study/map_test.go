@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/studies/learn/train"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/studies/learn/env"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/studies/learn/env"
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )

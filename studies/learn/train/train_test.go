@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 
 	"github.com/seed621a2839/reweight"
-	"github.com/seed621a2839/reweight/internal/must"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )
 

@@ -1,0 +1,681 @@
+package gate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
+	"github.com/seed621a2839/reweight/internal/cli"
+)
+
+// A side is one of the two builds that are compared.
+type side interface {
+	// build makes the build of an order, if it is not there: of order 0 with functions where
+	// the linker puts them, of any other with functions in a random order.
+	build(ctx context.Context, group string, order int) error
+	// start starts a fresh worker for the functions of a group, of the build of that order.
+	start(ctx context.Context, group string, order int) (bencher, error)
+	// profile takes a CPU profile of so many calls of a function, in a file.
+	profile(ctx context.Context, f *function, calls int) (file string, err error)
+}
+
+// A bencher is a worker of a side: a process that runs benchmarks on request.
+type bencher interface {
+	run(q worker.Request) (outcome, error)
+	close()
+}
+
+// A turn is what a worker measures of a function in one go: of each unit the best of some
+// blocks of calls.
+type turn map[string]float64
+
+// keep takes a value of a unit if it is better than that of the turn.
+func (t turn) keep(unit string, v float64) {
+	if old, ok := t[unit]; !ok || v != old && v > old == (kindOf(unit) == higher) {
+		t[unit] = v
+	}
+}
+
+// A function is a benchmark that is compared.
+type function struct {
+	Result
+	group  string        // functions of a group are measured by the same worker
+	calls  int           // in a block
+	blocks int           // in a turn
+	short  int           // calls in a shorter block that is subtracted, 0 for none: see sizing
+	cost   time.Duration // of a pair, as expected
+	spent  time.Duration
+	slower float64 // the limit of its time
+	leaf   leaf
+	units  []*Metric // that of time is the first
+
+	flakes  int    // how often it failed
+	flake   string // the last time, when it did not fail again
+	dropped bool   // a note says why it is not compared
+}
+
+// nanoseconds is the unit of times, as in testing's results.
+const nanoseconds = "ns/op"
+
+// A comparison runs workers of two builds against each other.
+type comparison struct {
+	*gate
+	sides     [2]side // the base, and the new build
+	functions []*function
+	rule      bench.Rule
+	started   time.Time      // with the search for benchmarks
+	deadline  time.Time      // no round begins that would end after it
+	reserve   time.Duration  // before the deadline, for measureReordered
+	rounds    map[string]int // of pairs, by group
+	again     []float64      // see bench.TakePair
+	rand      *rand.Rand
+	late      bool     // time was up before all had a verdict
+	broken    []string // what fails on both sides, and how
+	mended    bool     // something fails in the base only
+}
+
+// open returns the functions that have no verdict.
+func (c *comparison) open() []*function {
+	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.Verdict != bench.Open || f.dropped })
+}
+
+// measure takes pairs until each function has its verdict, or time is up.
+//
+// Two processes of one build may differ by several percent for as long as they
+// live, by where their memory happens to lie. So every pair has two processes of
+// its own, which makes such luck part of the noise between pairs, and a coin says
+// which of them begins: with no difference between the builds, a pair is as
+// likely to be above 1 as below, whatever the machine does meanwhile. Functions
+// take turns, so that a bad moment hits few pairs of each, and get equal time: cheap
+// ones have their verdicts first.
+func (c *comparison) measure(ctx context.Context, orders int) error {
+	c.rounds = map[string]int{}
+	for open := c.open(); len(open) > 0; open = c.open() {
+		due := c.due(open)
+		if len(due) == 0 {
+			c.giveUp(open)
+			break
+		}
+		c.steps.next("still open: %d of %d, %v left", len(open), len(c.functions), max(0, c.left()).Round(time.Second))
+		err := c.round(ctx, due, orders)
+		if errors.Is(err, errTimeUp) {
+			c.giveUp(c.open())
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errTimeUp is the error of what takes longer than the budget allows.
+var errTimeUp = errors.New("the time is up")
+
+// left is the time until the deadline.
+func (c *comparison) left() time.Duration {
+	left := time.Until(c.deadline)
+	if len(c.suspects()) > 0 {
+		left -= c.reserve
+	}
+	return left
+}
+
+// pairCost is how long a pair takes, as far as is known.
+func (f *function) pairCost() time.Duration {
+	if n := len(f.units[0].pairs); n > 0 {
+		return f.spent / time.Duration(n)
+	}
+	return max(1, f.cost)
+}
+
+// due are those of the open functions whose turn it is: that a pair fits into the time for,
+// and that have had no more time than others.
+func (c *comparison) due(open []*function) []*function {
+	left := c.left()
+	open = slices.DeleteFunc(slices.Clone(open), func(f *function) bool { return f.pairCost() > left })
+	least, cheapest := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
+	for _, f := range open {
+		least, cheapest = min(least, f.spent), min(cheapest, f.pairCost())
+	}
+	return slices.DeleteFunc(open, func(f *function) bool { return f.spent-least >= cheapest })
+}
+
+// giveUp makes what is still open inconclusive, and says what more time would do.
+func (c *comparison) giveUp(open []*function) {
+	c.late = true
+	for _, f := range open {
+		f.Verdict = bench.Inconclusive
+		f.Message = "not measured before the time was up"
+		u := f.units[slices.IndexFunc(f.units, func(u *Metric) bool { return u.Verdict == bench.Open })]
+		if n := len(u.pairs); n > 0 {
+			f.Message = fmt.Sprintf("%s, open after %d pairs, when the time was up", u.finding(), n)
+		}
+	}
+	c.advise(open)
+}
+
+// advise notes what budget would decide open functions, without which of them this one
+// would do, and which none would.
+func (c *comparison) advise(open []*function) {
+	needs := map[*function]time.Duration{} // 0 if no time would do
+	var soon, never []string
+	all := time.Since(c.started)
+	for _, f := range open {
+		if n := f.wanted(c.ruleOf(f)); n > 0 {
+			needs[f] = f.pairCost() * time.Duration(max(1, n-len(f.units[0].pairs)))
+			soon = append(soon, f.name())
+			all += needs[f]
+		} else {
+			never = append(never, f.name())
+		}
+	}
+	if len(soon) > 0 {
+		c.note("With -budget %s, %s would probably be decided", budget(all), cli.FirstOf(soon))
+		dear := slices.DeleteFunc(slices.Clone(open), func(f *function) bool { return needs[f] == 0 })
+		slices.SortStableFunc(dear, func(a, b *function) int { return cmp.Compare(needs[b]+b.spent, needs[a]+a.spent) })
+		var without []string
+		for all > c.deadline.Sub(c.started) && len(without) < len(dear)-1 {
+			f := dear[len(without)]
+			all -= needs[f] + f.spent
+			without = append(without, f.name())
+		}
+		if len(without) > 0 && all <= c.deadline.Sub(c.started) {
+			c.note("The present budget would probably do without %s", strings.Join(without, ", "))
+		}
+	}
+	if len(never) > 0 {
+		c.note("More time would hardly decide %s: too near to the limit, or too noisy", cli.FirstOf(never))
+	}
+}
+
+// budget prints a time with a third in reserve, as a value of -budget: regressions are
+// measured once more.
+func budget(d time.Duration) string {
+	d += d / 3
+	if d < 2*time.Minute {
+		return fmt.Sprintf("%ds", 10*(d/(10*time.Second)+1))
+	}
+	return fmt.Sprintf("%dm", d/time.Minute+1)
+}
+
+// wanted estimates at how many pairs the function will have its verdict, 0 if at no
+// number of them.
+func (f *function) wanted(rule bench.Rule) int {
+	wanted := 0
+	for _, u := range f.units {
+		if u.Verdict != bench.Open {
+			continue
+		}
+		n := u.wanted(rule)
+		if n == 0 {
+			return 0
+		}
+		wanted = max(wanted, n)
+	}
+	return wanted
+}
+
+// round takes a pair of each of these functions, group by group.
+func (c *comparison) round(ctx context.Context, open []*function, orders int) error {
+	groups := map[string][]*function{}
+	var names []string
+	for _, i := range c.rand.Perm(len(open)) { // no function is always the first of its process
+		f := open[i]
+		if groups[f.group] == nil {
+			names = append(names, f.group)
+		}
+		groups[f.group] = append(groups[f.group], f)
+	}
+	for _, name := range names {
+		if err := c.pairsOf(ctx, name, groups[name], orders); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pairsOf takes a pair of each function of a group, in two fresh processes. With
+// orders, these have one of that many random orders of functions.
+func (c *comparison) pairsOf(ctx context.Context, group string, functions []*function, orders int) error {
+	var order [2]int
+	for i, s := range c.sides {
+		switch n := c.rounds[group]; {
+		case orders == 0:
+			continue
+		case n < orders: // each has its turn before one is drawn again
+			order[i] = 1 + n
+		default:
+			order[i] = 1 + c.rand.IntN(orders)
+		}
+		if err := s.build(ctx, group, order[i]); err != nil {
+			return cmp.Or(context.Cause(ctx), err)
+		}
+	}
+	c.rounds[group]++
+	w := workers{c: c, group: group, order: order}
+	defer w.close()
+	begin := time.Now()
+	err := w.start(ctx)
+	started := time.Since(begin) / time.Duration(len(functions))
+	for _, f := range functions {
+		if len(f.units[0].pairs) > 0 && c.left() < 0 {
+			return nil
+		}
+		begin := time.Now()
+		if err == nil {
+			err = c.pair(ctx, f, &w)
+		}
+		f.spent += started + time.Since(begin)
+		why, blame, other := w.judge(ctx, err, func(b bencher) error {
+			_, err := takeTurn(b, f)
+			return err
+		})
+		if other != nil {
+			return other
+		}
+		if why != nil {
+			c.blamed(f, blame, why)
+			w.close() // others begin in fresh processes
+			err = nil
+		}
+	}
+	return nil
+}
+
+// pair takes a pair of the function.
+func (c *comparison) pair(ctx context.Context, f *function, w *workers) error {
+	best := [2]turn{{}, {}}
+	one := func(side int) func() ([]float64, error) {
+		return func() (ns []float64, err error) {
+			err = w.run(ctx, side, func(b bencher) error {
+				t, err := takeTurn(b, f)
+				for unit, v := range t {
+					best[side].keep(unit, v)
+				}
+				ns = []float64{t[f.units[0].Unit]}
+				return err
+			})
+			return ns, err
+		}
+	}
+	_, again, err := bench.TakePair(c.rand, one(0), one(1))
+	if err != nil {
+		return err
+	}
+	c.again = append(c.again, again)
+	for _, u := range f.units {
+		u.pairs = append(u.pairs, bench.Pair{Base: best[0][u.Unit], New: best[1][u.Unit]})
+	}
+	f.decide(c.ruleOf(f))
+	return nil
+}
+
+// workers are processes of both sides for the functions of a group. One that fails is ended,
+// and another one takes its place.
+type workers struct {
+	c     *comparison
+	group string
+	order [2]int
+	procs [2]bencher
+}
+
+// start starts those that do not run.
+func (w *workers) start(ctx context.Context) error {
+	for side := range w.procs {
+		if err := w.run(ctx, side, func(bencher) error { return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run asks the process of a side. A *failure tells that it failed.
+func (w *workers) run(ctx context.Context, side int, ask func(bencher) error) (err error) {
+	if w.procs[side] == nil {
+		w.procs[side], err = w.c.sides[side].start(ctx, w.group, w.order[side])
+	}
+	if err == nil {
+		err = ask(w.procs[side])
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if why, ok := errors.AsType[*failure](err); ok {
+		why.side = side
+		w.end(side)
+	}
+	return err
+}
+
+// end ends the process of a side, if one runs.
+func (w *workers) end(side int) {
+	if p := w.procs[side]; p != nil {
+		p.close()
+		w.procs[side] = nil
+	}
+}
+
+func (w *workers) close() {
+	for side := range w.procs {
+		w.end(side)
+	}
+}
+
+// ruleOf is the rule for a function.
+func (c *comparison) ruleOf(f *function) bench.Rule {
+	rule := c.rule
+	rule.Slower, rule.Surely = f.slower, surely(f.slower)
+	return rule
+}
+
+// decide sets the result from the pairs so far.
+func (f *function) decide(rule bench.Rule) {
+	for _, u := range f.units {
+		u.decide(rule)
+	}
+	f.conclude()
+}
+
+// conclude makes the verdict that of the units: the worst of theirs.
+func (f *function) conclude() {
+	f.Verdict, f.Message = bench.Pass, ""
+	for _, u := range f.units {
+		switch worse := severity[u.Verdict] - severity[f.Verdict]; {
+		case worse > 0:
+			f.Verdict, f.Message = u.Verdict, u.message
+		case worse == 0 && u.message != "":
+			f.Message = strings.TrimPrefix(f.Message+"; "+u.message, "; ")
+		}
+	}
+}
+
+// result is what is known of the function.
+func (f *function) result() Result {
+	r, time := f.Result, f.units[0]
+	r.Time, r.Ratio, r.BaseNs, r.NewNs, r.Pairs = time.Verdict, time.Ratio, time.Base, time.New, time.pairs
+	r.Calls, r.Short, r.Seconds = f.calls, f.short, f.spent.Seconds()
+	if f.leaf.untimed {
+		r.Pairs = nil
+	}
+	for _, u := range f.units[1:] {
+		if len(u.pairs) > 0 {
+			r.Metrics = append(r.Metrics, *u)
+		}
+	}
+	return r
+}
+
+// severity orders verdicts.
+var severity = [...]int{bench.Pass: 0, bench.Open: 1, bench.Inconclusive: 2, bench.Regression: 3}
+
+type unitKind int
+
+const (
+	lower  unitKind = iota // less is better, and the ratio is judged
+	higher                 // more is better, and the ratio is judged
+	count                  // equal or less, whatever the ratio
+)
+
+// kindOf returns that of a unit.
+func kindOf(unit string) unitKind {
+	switch {
+	case unit == "B/op" || unit == "allocs/op":
+		return count
+	case strings.HasSuffix(unit, "/s"): // a rate, such as MB/s
+		return higher
+	}
+	return lower
+}
+
+// judged returns the pairs as the rule takes them, and whether they are counts.
+func (u *Metric) judged() (pairs []bench.Pair, counts bool) {
+	pairs = slices.Clone(u.pairs)
+	kind := kindOf(u.Unit)
+	for i, p := range pairs {
+		if kind == higher { // less of a rate is what more of a time is
+			pairs[i] = bench.Pair{Base: p.New, New: p.Base}
+		}
+		counts = counts || !(p.Base > 0 && p.New > 0) // there may be no ratio
+	}
+	return pairs, counts || kind == count
+}
+
+// wanted estimates at how many pairs an open unit will have its verdict, 0 if at no
+// number of them. Counts that vary are decided at any look, and before the first look
+// little is known.
+func (u *Metric) wanted(rule bench.Rule) int {
+	pairs, counts := u.judged()
+	if !counts && len(pairs) > 0 {
+		if n := u.rule(rule).Wanted(pairs); n > 0 || len(pairs) >= rule.Looks[0] {
+			return n
+		}
+	}
+	for _, look := range rule.Looks {
+		if look > len(pairs) {
+			return look
+		}
+	}
+	return 0
+}
+
+// rule returns the one of the unit.
+func (u *Metric) rule(rule bench.Rule) bench.Rule {
+	if u.Unit != nanoseconds {
+		rule.Floor = 0
+	}
+	return rule
+}
+
+// decide sets the verdict, which stays when it is one.
+func (u *Metric) decide(rule bench.Rule) {
+	if u.Verdict != bench.Open {
+		return
+	}
+	rule = u.rule(rule)
+	u.Base, u.New = medians(u.pairs)
+	pairs, counts := u.judged()
+	if counts {
+		u.Verdict, _ = rule.DecideCounts(pairs)
+		u.Ratio = nil
+	} else {
+		verdict, ratio := rule.Decide(pairs)
+		u.Verdict, u.Ratio = verdict, &ratio
+	}
+	switch u.Verdict {
+	case bench.Regression:
+		u.message = fmt.Sprintf("%s, %d pairs", u.finding(), len(pairs))
+	case bench.Inconclusive:
+		u.message = fmt.Sprintf("%s, open after %d pairs", u.finding(), len(pairs))
+	}
+}
+
+// finding says what the pairs show.
+func (u *Metric) finding() string {
+	e := u.Ratio
+	if e == nil {
+		return fmt.Sprintf("%s %s, base %s", quantity(u.New), u.Unit, quantity(u.Base))
+	}
+	what := fmt.Sprintf("has %.3f times as many %s as the base", e.Median, u.Unit)
+	switch {
+	case u.Unit == nanoseconds:
+		what = fmt.Sprintf("takes %.3f times as long as the base", e.Median)
+	case kindOf(u.Unit) == higher:
+		what = fmt.Sprintf("the base has %.3f times as many %s", e.Median, u.Unit)
+	}
+	if in := interval(*e); in != "-" { // there are too few pairs
+		what += " (" + in + ")"
+	}
+	return what
+}
+
+// medians returns those of the two sides.
+func medians(pairs []bench.Pair) (base, now float64) {
+	var sides bench.Samples = make([][]float64, 2)
+	for _, p := range pairs {
+		sides[0], sides[1] = append(sides[0], p.Base), append(sides[1], p.New)
+	}
+	return sides.Median(0).Median, sides.Median(1).Median
+}
+
+// newComparison returns a comparison of two sides.
+func (g *gate) newComparison(base, now side) comparison {
+	begin := time.Now()
+	return comparison{gate: g, sides: [2]side{base, now}, started: begin, deadline: begin.Add(g.Budget), reserve: g.Budget / 4,
+		rand: rand.New(rand.NewPCG(rand.Uint64(), 0))}
+}
+
+// compare decides about each function, and adds the results to the report. With an
+// error, they are those that there are by then.
+func (c *comparison) compare(ctx context.Context) error {
+	defer c.take()
+	timed, cancel := context.WithDeadlineCause(ctx, c.deadline.Add(c.overtime()), errTimeUp)
+	defer cancel()
+	units := 0
+	for _, f := range c.functions {
+		units += len(f.units)
+	}
+	c.rule = bench.NewRule(units, c.Alpha)
+	if err := c.measure(timed, 0); err != nil {
+		return err
+	}
+	if err := c.measureReordered(timed); err != nil {
+		return err
+	}
+	if err := c.countInstructions(timed); err != nil {
+		return err
+	}
+	c.profile(ctx)
+	return nil
+}
+
+// inTree returns a place in the git working tree, with slashes; none of a file elsewhere.
+func (g *gate) inTree(at place) (file string, line int) {
+	rel, err := filepath.Rel(g.top, at.file)
+	if g.top == "" || err != nil || !filepath.IsLocal(rel) {
+		return "", 0
+	}
+	return filepath.ToSlash(rel), at.line
+}
+
+// overtime is how much longer than the budget a run may take: what has begun ends by
+// then, and so do the second witness and profiles.
+func (c *comparison) overtime() time.Duration { return c.Budget / 10 }
+
+// take adds what was found to the report.
+func (c *comparison) take() {
+	for _, f := range c.functions {
+		if f.dropped {
+			continue
+		}
+		if f.flake != "" && !f.failed {
+			c.note("%s failed %d times in %d pairs, and not when it was tried again: the %s", f.name(), f.flakes, len(f.units[0].pairs), f.flake)
+		}
+		c.report.Results = append(c.report.Results, f.result())
+	}
+	if len(c.again) > 0 {
+		null := bench.Samples{c.again}.Median(0)
+		c.report.Null = &null
+	}
+}
+
+// suspects are the functions that fail by their time.
+func (c *comparison) suspects() []*function {
+	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.units[0].Verdict != bench.Regression || f.failed || f.dropped })
+}
+
+// randomOrders is how many random orders of functions a side is built in at most. Pairs
+// of one build are not independent: with half as many, a function that is a little
+// slower would fail more often than Alpha says (TestGateRule simulates it).
+const randomOrders = 24
+
+// measureReordered measures what would fail by its time once more, in builds with
+// functions in random orders. Where the linker puts functions moves some of them by
+// several percent, and no number of pairs of one build would show it. What is slower by
+// itself stays slower; what is not passes, with a message.
+func (c *comparison) measureReordered(ctx context.Context) error {
+	suspects := c.suspects()
+	if len(suspects) == 0 {
+		return nil
+	}
+	var err error
+	for _, s := range c.sides {
+		if err == nil {
+			err = s.build(ctx, suspects[0].group, 1) // the linker of Go 1.21 cannot
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		for _, f := range suspects {
+			f.units[0].message += "; this may be only by where the linker puts functions, as there is no build in random orders: " + err.Error()
+			f.conclude()
+		}
+		return nil
+	}
+	again := c.anew(suspects, nanoseconds)
+	if err = context.Cause(ctx); err == nil {
+		err = again.measure(ctx, randomOrders)
+	} else if err == errTimeUp {
+		err, again.late = nil, true
+	}
+	for i, f := range suspects {
+		f.reordered(again.functions[i], again.late)
+	}
+	return err
+}
+
+// anew returns a comparison of some of the functions by one unit, of which nothing is
+// measured yet.
+func (c *comparison) anew(functions []*function, in string) comparison {
+	again := *c
+	again.functions, again.again, again.reserve, again.late = nil, nil, 0, false
+	again.rule = bench.NewRule(len(functions), c.Alpha)
+	for _, f := range functions {
+		g := *f
+		g.Verdict, g.Message, g.spent = bench.Open, "", 0
+		g.units = []*Metric{{Unit: in}}
+		again.functions = append(again.functions, &g)
+	}
+	return again
+}
+
+// reordered takes the verdict on the same function with random orders of functions. What
+// was not measured to the end changes nothing.
+func (f *function) reordered(again *function, late bool) {
+	f.spent += again.spent
+	if again.failed && again.Verdict == bench.Regression {
+		f.Message, f.failed = again.Message, true
+		return
+	}
+	ratio := again.units[0].Ratio
+	f.Reordered = ratio
+	if again.Verdict == bench.Open || again.failed || late && again.Verdict == bench.Inconclusive {
+		f.units[0].message += "; not measured to the end with functions in random orders"
+		f.conclude()
+		return
+	}
+	in := fmt.Sprintf("%.3f times (%s), %d pairs, with functions in random orders", ratio.Median, interval(*ratio), ratio.N)
+	switch time := f.units[0]; again.Verdict {
+	case bench.Regression:
+		time.message += "; " + in
+	case bench.Pass:
+		time.Verdict = bench.Pass
+		what := "only by where the linker puts functions"
+		if ratio.Lo > 1 {
+			what = "below the limit in random orders of functions"
+		}
+		time.message = fmt.Sprintf("%s: %s; %s", what, time.message, in)
+	default:
+		time.Verdict = bench.Inconclusive
+		time.message += "; not decided: " + in
+	}
+	f.conclude()
+}
