@@ -28,8 +28,8 @@ import (
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
 )
 
-// A leaf names a benchmark without sub-benchmarks, and how it is called.
-type leaf struct {
+// A runnable names a benchmark without sub-benchmarks, and how it is called.
+type runnable struct {
 	gotest.Benchmark        // its function
 	full             string // with sub-benchmarks
 	untimed          bool   // it reports no ns/op: the gate's own time plans its calls, and is not judged
@@ -59,8 +59,8 @@ const (
 	skipMark = "--- SKIP: "
 )
 
-// An outcome is what came of a request to run benchmarks.
-type outcome struct {
+// A reply is what came of a request to run benchmarks.
+type reply struct {
 	results []result
 	failed  map[string]string // what the benchmarks said that failed
 	skipped []string
@@ -71,13 +71,13 @@ type outcome struct {
 	instructions uint64 // 0 if they are not known
 }
 
-// parseOutcome reads what testing prints for benchmarks that run on that many CPUs.
-func parseOutcome(output string, cpus int) outcome {
+// parseOutput reads what testing prints for benchmarks that run on that many CPUs.
+func parseOutput(output string, cpus int) reply {
 	suffix := ""
 	if cpus != 1 {
 		suffix = fmt.Sprintf("-%d", cpus)
 	}
-	o := outcome{failed: map[string]string{}}
+	o := reply{failed: map[string]string{}}
 	failing := ""
 	for line := range strings.Lines(output) {
 		line = strings.TrimSuffix(line, "\n")
@@ -274,7 +274,7 @@ func (w *testWorker) close() {
 	}
 }
 
-func (w *testWorker) run(q worker.Request) (outcome, error) {
+func (w *testWorker) run(q worker.Request) (reply, error) {
 	var a worker.Answer
 	before, threads, instructions := w.cpuTime(), w.threads(), w.instructions()
 	err := w.say(q)
@@ -282,24 +282,24 @@ func (w *testWorker) run(q worker.Request) (outcome, error) {
 		err = w.hear(&a)
 	}
 	if err != nil {
-		return outcome{}, w.failed(err)
+		return reply{}, w.failed(err)
 	}
 	if a.Truncated {
 		a.Error = fmt.Sprintf("%s prints more than %d MiB", q.Benchmark, worker.MaxOutput>>20)
 	}
 	if a.Error != "" {
-		return outcome{}, newFailure(w.of + ": " + a.Error)
+		return reply{}, newFailure(w.of + ": " + a.Error)
 	}
-	o := parseOutcome(a.Output, w.cpu)
+	o := parseOutput(a.Output, w.cpu)
 	o.took, o.instructions = max(1, time.Duration(a.Ns)), w.instructions()-instructions
 	o.queued = max(0, min(queued(threads, w.threads()), o.took-(w.cpuTime()-before)))
 	return o, nil
 }
 
-// takeTurn measures a benchmark once.
-func takeTurn(b bencher, f *function) (turn, error) {
+// takeSample measures a benchmark once.
+func takeSample(b bencher, f *function) (sample, error) {
 	if f.units[0].Unit == instructions {
-		return countTurn(b, f)
+		return countedSample(b, f)
 	}
 	t, err := bestOf(b, f, f.calls)
 	if err != nil || f.short == 0 {
@@ -316,13 +316,13 @@ func takeTurn(b bencher, f *function) (turn, error) {
 	return t, nil
 }
 
-// bestOf runs the blocks of a turn, of so many calls.
-func bestOf(b bencher, f *function, calls int) (turn, error) {
-	results, _, err := runLeaf(b, f.leaf, calls, f.blocks)
+// bestOf runs the blocks of a sample, of so many calls.
+func bestOf(b bencher, f *function, calls int) (sample, error) {
+	results, _, err := runBlocks(b, f.runnable, calls, f.blocks)
 	if err != nil {
 		return nil, err
 	}
-	t := turn{}
+	t := sample{}
 	for _, r := range results {
 		for _, u := range f.units {
 			v, has := r.metrics[u.Unit]
@@ -335,25 +335,25 @@ func bestOf(b bencher, f *function, calls int) (turn, error) {
 	return t, nil
 }
 
-// runLeaf runs blocks of calls of one benchmark, and returns as many results. A *failure
+// runBlocks runs blocks of calls of one benchmark, and returns as many results. A *failure
 // tells how the benchmark failed.
-func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, outcome, error) {
-	o, err := b.run(worker.Request{Benchmark: l.Name, External: l.External, Bench: exactly(l.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
+func runBlocks(b bencher, of runnable, calls, blocks int) ([]result, reply, error) {
+	o, err := b.run(worker.Request{Benchmark: of.Name, External: of.External, Bench: exactly(of.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
 	if err != nil {
 		return nil, o, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.failed)) {
 		return nil, o, failed(name, o.failed[name])
 	}
-	results := slices.DeleteFunc(o.results, func(r result) bool { return r.name != l.full })
+	results := slices.DeleteFunc(o.results, func(r result) bool { return r.name != of.full })
 	if len(results) == 0 {
 		return nil, o, newFailure("it gives no result when it runs alone, as where its name changes")
 	}
 	if len(results) != blocks {
-		return nil, o, newFailure(fmt.Sprintf("%s: %d results, want %d", l.full, len(results), blocks))
+		return nil, o, newFailure(fmt.Sprintf("%s: %d results, want %d", of.full, len(results), blocks))
 	}
 	for _, r := range results {
-		if l.untimed {
+		if of.untimed {
 			r.metrics[nanoseconds] = float64(o.took) / float64(blocks*calls)
 		}
 	}

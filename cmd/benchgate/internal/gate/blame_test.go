@@ -246,7 +246,7 @@ func TestStartsNoMore(t *testing.T) {
 	c := g.newComparison(steadySide(100), fakeSide(func(int) (bencher, error) { return nil, newFailure("no start") }))
 	d := discovery{comparison: &c}
 	w := workers{c: &c}
-	found, err := d.leaves(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
+	found, err := d.runnables(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
 	if err != nil || len(found) > 0 || len(c.functions) != 1 || c.functions[0].Verdict != bench.Regression || c.functions[0].Message != "the new build: no start" {
 		t.Errorf("%v, %v, %+v", found, err, c.functions)
 	}
@@ -258,10 +258,10 @@ type limited struct {
 	most int
 }
 
-func (l limited) run(q worker.Request) (outcome, error) {
+func (l limited) run(q worker.Request) (reply, error) {
 	var calls int
 	if _, err := fmt.Sscanf(q.Benchtime, "%dx", &calls); err != nil || calls >= l.most {
-		return outcome{}, cmp.Or(err, error(newFailure("too many calls")))
+		return reply{}, cmp.Or(err, error(newFailure("too many calls")))
 	}
 	o, err := l.steady.run(q)
 	o.took = time.Duration(float64(l.steady) * float64(calls))

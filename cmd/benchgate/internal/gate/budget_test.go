@@ -38,7 +38,7 @@ type waiting struct {
 
 func (w waiting) close() {}
 
-func (w waiting) run(q worker.Request) (o outcome, err error) {
+func (w waiting) run(q worker.Request) (o reply, err error) {
 	var calls int
 	if _, err := fmt.Sscanf(q.Benchtime, "%dx", &calls); err != nil {
 		return o, err

@@ -180,7 +180,7 @@ func (p *process) passed(text string) error {
 
 // run runs the binary. A pattern of the user's may mean other functions too, which are
 // skipped then.
-func (w *binaryRunner) run(q worker.Request) (outcome, error) {
+func (w *binaryRunner) run(q worker.Request) (reply, error) {
 	skip := q.Skip
 	if q.Bench == w.side.opt.Bench {
 		var others []string
@@ -200,7 +200,7 @@ func (w *binaryRunner) run(q worker.Request) (outcome, error) {
 	}
 	begin := time.Now()
 	output, p, err := w.execute(args...)
-	o := parseOutcome(output, w.side.opt.CPU)
+	o := parseOutput(output, w.side.opt.CPU)
 	if o.took = max(1, time.Since(begin)); err == nil {
 		o.cpu, o.instructions = p.cmd.ProcessState.UserTime()+p.cmd.ProcessState.SystemTime(), p.instructions()
 		err = p.passed(output)

@@ -247,7 +247,7 @@ BenchmarkSub/same pass`
 		t.Errorf("%v, %s, %q", err, c.lines(), c.Notes)
 	}
 
-	// A turn that does not end is ended, and so is one that prints too much.
+	// A run that does not end is ended, and so is one that prints too much.
 	t.Setenv("GATE_TEST_HANGS", "1")
 	s := must.Get((&gate{Options: Options{CPU: 1}}).openBinary(after, filepath.Join(dir, "run")))
 	for _, c := range []struct {

@@ -36,7 +36,7 @@ func (d *discovery) find(ctx context.Context, name string) error {
 	begin := time.Now()
 	w := workers{c: d.comparison, group: name}
 	defer w.close()
-	all := d.newFunction(d.has[1][name], leaf{full: "all benchmarks"}) // where TestMain fails, or an init function
+	all := d.newFunction(d.has[1][name], runnable{full: "all benchmarks"}) // where TestMain fails, or an init function
 	begins := func(b bencher) error {
 		if r, ok := b.(*binaryRunner); ok { // of which only a run tells what it has
 			return r.list()
@@ -93,7 +93,7 @@ func (d *discovery) find(ctx context.Context, name string) error {
 		b = pkg.Benchmarks[i]
 		d.common++
 		d.steps.next("finding %s", inPackage(pkg, b.Name))
-		found, err := d.leaves(ctx, pkg, b, &w)
+		found, err := d.runnables(ctx, pkg, b, &w)
 		if errors.Is(err, errTimeUp) {
 			d.unfound = append(d.unfound, inPackage(pkg, b.Name))
 			continue
@@ -124,9 +124,9 @@ func inPackage(pkg gotest.Package, name string) string {
 	return Result{Benchmark: name, relative: pkg.Rel}.name()
 }
 
-func (d *discovery) newFunction(pkg gotest.Package, l leaf) *function {
-	file, line := d.inTree(place{l.File, l.Line})
-	return &function{Result: Result{Package: pkg.Path, Benchmark: l.full, relative: pkg.Rel, file: file, line: line}, group: pkg.Rel, leaf: l,
+func (d *discovery) newFunction(pkg gotest.Package, of runnable) *function {
+	file, line := d.inTree(place{of.File, of.Line})
+	return &function{Result: Result{Package: pkg.Path, Benchmark: of.full, relative: pkg.Rel, file: file, line: line}, group: pkg.Rel, runnable: of,
 		units: []*Metric{{Unit: nanoseconds}}}
 }
 
@@ -171,10 +171,10 @@ func list(b bencher, q worker.Request) (l listing, err error) {
 	o, err := b.run(q)
 	if err == nil && len(o.failed) > 0 { // a verbose run says elsewhere why
 		q.Verbose = false
-		var again outcome
-		again, err = b.run(q)
+		var more reply
+		more, err = b.run(q)
 		for name := range o.failed {
-			o.failed[name] = cmp.Or(o.failed[name], again.failed[name])
+			o.failed[name] = cmp.Or(o.failed[name], more.failed[name])
 		}
 	}
 	if err != nil {
@@ -191,9 +191,9 @@ func list(b bencher, q worker.Request) (l listing, err error) {
 	return l, nil
 }
 
-// leaves runs a benchmark function once on either side, and returns its benchmarks that
+// runnables runs a benchmark function once on either side, and returns its benchmarks that
 // both have.
-func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, w *workers) (found []*function, err error) {
+func (d *discovery) runnables(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, w *workers) (found []*function, err error) {
 	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.Bench, Skip: d.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
 	var has [2]listing
 	var took [2]time.Duration
@@ -231,7 +231,7 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 		}
 		for i := range first {
 			for _, name := range slices.Sorted(maps.Keys(first[i])) {
-				if f := d.newFunction(pkg, leaf{Benchmark: b, full: name}); !d.knows(f) {
+				if f := d.newFunction(pkg, runnable{Benchmark: b, full: name}); !d.knows(f) {
 					first[i][name].side = i
 					d.lost(f, blames[name], first[i][name])
 				}
@@ -249,7 +249,7 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(has[i].results)) {
-			f := d.newFunction(pkg, leaf{Benchmark: b, full: name})
+			f := d.newFunction(pkg, runnable{Benchmark: b, full: name})
 			r := has[i].results[name]
 			other, both := has[1-i].results[name]
 			switch {
@@ -258,10 +258,10 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 				d.note("%s has a result in the %s only: not compared", f.name(), sideNames[i])
 			default:
 				d.addUnits(f, r, other)
-				if f.leaf.untimed = r.hides() && other.hides(); f.leaf.untimed {
+				if f.runnable.untimed = r.hides() && other.hides(); f.runnable.untimed {
 					f.units[0].Verdict = bench.Pass
 				}
-				if !f.leaf.untimed && (!r.timed() || !other.timed()) || f.leaf.untimed && len(f.units) == 1 {
+				if !f.runnable.untimed && (!r.timed() || !other.timed()) || f.runnable.untimed && len(f.units) == 1 {
 					d.note("%s reports no %s: not compared", f.name(), nanoseconds)
 					continue
 				}
@@ -303,11 +303,11 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 	at := func(b bencher) func(int) (point, error) {
 		return func(n int) (point, error) {
 			calls = n
-			return timeCalls(b, f.leaf, n)
+			return timeCalls(b, f.runnable, n)
 		}
 	}
-	again := func(b bencher) error {
-		_, _, err := runLeaf(b, f.leaf, calls, 1)
+	retry := func(b bencher) error {
+		_, _, err := runBlocks(b, f.runnable, calls, 1)
 		return err
 	}
 	size := func() error {
@@ -317,20 +317,20 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 		}
 		return err
 	}
-	lost, err := d.insist(ctx, w, f, size, again)
+	lost, err := d.insist(ctx, w, f, size, retry)
 	if endless {
 		d.endless = append(d.endless, f.name())
 	}
 	if lost || endless || err != nil {
 		return err
 	}
-	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 && !f.leaf.untimed; side++ {
+	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 && !f.runnable.untimed; side++ {
 		before := f.calls
 		err = w.run(ctx, side, func(b bencher) error { return d.grow(f, at(b)) })
 		why, ok := errors.AsType[*failure](err)
 		if ok && !why.hung {
 			var b blame
-			if why, b, err = w.judge(ctx, err, again); b == newBuild { // at more calls than it would be compared at
+			if why, b, err = w.judge(ctx, err, retry); b == newBuild { // at more calls than it would be compared at
 				d.lost(f, b, why)
 				return nil
 			}

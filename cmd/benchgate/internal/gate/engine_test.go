@@ -71,8 +71,8 @@ func quietGate(alpha float64) *gate {
 // A steady is a worker by which every call takes as many nanoseconds.
 type steady float64
 
-func (s steady) run(q worker.Request) (outcome, error) {
-	return outcome{results: []result{{q.Benchmark, map[string]float64{nanoseconds: float64(s)}}}}, nil
+func (s steady) run(q worker.Request) (reply, error) {
+	return reply{results: []result{{q.Benchmark, map[string]float64{nanoseconds: float64(s)}}}}, nil
 }
 
 func (s steady) close() {}
@@ -96,7 +96,7 @@ func steadySide(ns float64) fakeSide { return func(int) (bencher, error) { retur
 
 // newSteady is a function that they measure.
 func newSteady(name string) *function {
-	return &function{Result: Result{Benchmark: name, relative: "."}, leaf: leaf{Benchmark: gotest.Benchmark{Name: name}, full: name}, calls: 1, blocks: 1, cost: 1, slower: 1.05,
+	return &function{Result: Result{Benchmark: name, relative: "."}, runnable: runnable{Benchmark: gotest.Benchmark{Name: name}, full: name}, calls: 1, blocks: 1, cost: 1, slower: 1.05,
 		units: []*Metric{{Unit: nanoseconds}}}
 }
 
@@ -110,7 +110,7 @@ func (s builder) build(context.Context, string, int) error { return s.built() }
 
 // TestTurn: of a rate the highest value is the best, and of other units the lowest.
 func TestTurn(t *testing.T) {
-	best := turn{}
+	best := sample{}
 	for _, v := range []float64{4, 2, 3} {
 		best.keep("MB/s", v)
 		best.keep(nanoseconds, v)

@@ -80,18 +80,18 @@ func (w *workers) settle(ctx context.Context, first [2]failures, run func(benche
 		for side := range w.c.sides {
 			w.c.steps.next("trying again what failed, %d of %d", runs, tries)
 			fresh := workers{c: w.c, group: w.group, order: w.order}
-			var again failures
-			err := fresh.run(ctx, side, func(b bencher) (err error) { again, err = run(b); return err })
+			var found failures
+			err := fresh.run(ctx, side, func(b bencher) (err error) { found, err = run(b); return err })
 			fresh.close()
 			if why, ok := errors.AsType[*failure](err); ok { // all that is looked at fails with the process
-				again = failures{}
+				found = failures{}
 				for name := range count {
-					again[name] = why
+					found[name] = why
 				}
 			} else if err != nil {
 				return nil, err
 			}
-			add(side, again)
+			add(side, found)
 		}
 		if hung { // it took all its patience, and takes that each time
 			break

@@ -71,7 +71,7 @@ func (s *testSide) profile(ctx context.Context, f *function, calls int) (file st
 	s.starts++
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd := s.command(ctx, s.exe(pkg, 0), pkg, "-test.run=^$", "-test.bench="+exactly(f.leaf.full),
+	cmd := s.command(ctx, s.exe(pkg, 0), pkg, "-test.run=^$", "-test.bench="+exactly(f.runnable.full),
 		fmt.Sprintf("-test.benchtime=%dx", calls), "-test.cpuprofile="+file, "-test.timeout=1m")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w: %s", s.name, err, short(strings.TrimSpace(string(out))))

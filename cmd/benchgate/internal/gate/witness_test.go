@@ -16,7 +16,7 @@ type counting struct {
 	counts float64 // a call's instructions; 0 is a machine that does not count
 }
 
-func (w counting) run(q worker.Request) (outcome, error) {
+func (w counting) run(q worker.Request) (reply, error) {
 	o, err := fixedCost{each: w.counts}.run(q)
 	o.results[0].metrics[nanoseconds] = w.noisy()
 	return o, err
@@ -69,10 +69,10 @@ func TestCountInstructions(t *testing.T) {
 func TestCountTurn(t *testing.T) {
 	f := newSteady("BenchmarkX")
 	f.calls, f.units[0].Unit = 7, instructions
-	if got, err := takeTurn(fixedCost{80e6, 100}, f); err != nil || got[instructions] != 100 {
+	if got, err := takeSample(fixedCost{80e6, 100}, f); err != nil || got[instructions] != 100 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := takeTurn(fixedCost{0, 0}, f); err != errNotCounted {
+	if _, err := takeSample(fixedCost{0, 0}, f); err != errNotCounted {
 		t.Error(err)
 	}
 }
