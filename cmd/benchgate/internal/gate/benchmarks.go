@@ -142,8 +142,8 @@ func exactly(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// A testSide is the test binaries of one side.
-type testSide struct {
+// A testVersion is the test binaries of one version.
+type testVersion struct {
 	name   string
 	opt    *Options
 	env    []string                  // of the binaries
@@ -156,7 +156,7 @@ type testSide struct {
 }
 
 // exe is the test binary of a package with functions in an order.
-func (s *testSide) exe(pkg string, order int) string {
+func (s *testVersion) exe(pkg string, order int) string {
 	if s.module == nil && order == 0 {
 		return s.binary
 	}
@@ -167,7 +167,7 @@ func (s *testSide) exe(pkg string, order int) string {
 var exeSuffix = map[string]string{"windows": ".exe"}[runtime.GOOS]
 
 // build builds the test binary of a group's package, unless it is there.
-func (s *testSide) build(ctx context.Context, group string, order int) error {
+func (s *testVersion) build(ctx context.Context, group string, order int) error {
 	pkg := packageOf(group)
 	exe := s.exe(pkg, order)
 	if _, err := os.Stat(exe); err == nil {
@@ -201,7 +201,7 @@ type testWorker struct {
 }
 
 // command is a run of a package's binary with these flags.
-func (s *testSide) command(ctx context.Context, exe, pkg string, flags ...string) *exec.Cmd {
+func (s *testVersion) command(ctx context.Context, exe, pkg string, flags ...string) *exec.Cmd {
 	flags = append(flags, "-test.paniconexit0", fmt.Sprintf("-test.cpu=%d", s.opt.CPU))
 	cmd := exec.CommandContext(ctx, exe, append(flags, s.opt.Args...)...)
 	cmd.Dir = s.pkgs[pkg].Dir
@@ -212,7 +212,7 @@ func (s *testSide) command(ctx context.Context, exe, pkg string, flags ...string
 // start starts a worker: from a fresh copy of the binary, and with an environment of
 // another size, because where the pages of a file and the stack lie in memory is luck
 // that a process keeps.
-func (s *testSide) start(ctx context.Context, group string, order int) (bencher, error) {
+func (s *testVersion) start(ctx context.Context, group string, order int) (bencher, error) {
 	pkg := packageOf(group)
 	s.starts++
 	exe, output := filepath.Join(s.run, fmt.Sprintf("%d.test%s", s.starts, exeSuffix)), filepath.Join(s.run, fmt.Sprintf("%d.txt", s.starts))
@@ -243,7 +243,7 @@ func (s *testSide) start(ctx context.Context, group string, order int) (bencher,
 }
 
 // describe says what a process is that will be started.
-func (s *testSide) describe(p *process) {
+func (s *testVersion) describe(p *process) {
 	p.of, p.patience, p.module = "the tests of "+s.name, s.opt.patience(), s.pkgs["."].Path
 	if s.module != nil {
 		p.module, p.dir = s.module.Path, s.module.Dir
@@ -406,7 +406,7 @@ func (g *gate) againstBase(ctx context.Context) error {
 	if g.accepted, err = r.accepted(ctx); err != nil {
 		return err
 	}
-	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old}, &testSide{name: "the working tree", module: now})
+	return g.compareModules(ctx, run.dir, &testVersion{name: ref, module: old}, &testVersion{name: "the working tree", module: now})
 }
 
 // fromRoot returns patterns of packages as they are in the root of the module, from those
@@ -436,10 +436,10 @@ func fromRoot(root, dir string, patterns []string) ([]string, error) {
 
 // compareModules builds the test binaries of two copies of a module and compares the
 // benchmarks that both have.
-func (g *gate) compareModules(ctx context.Context, run string, base, now *testSide) error {
-	sides := [2]*testSide{base, now}
+func (g *gate) compareModules(ctx context.Context, run string, base, now *testVersion) error {
+	versions := [2]*testVersion{base, now}
 	var remarks []string
-	for i, s := range slices.Backward(sides[:]) { // what is wrong with a flag is wrong with both
+	for i, s := range slices.Backward(versions[:]) { // what is wrong with a flag is wrong with both
 		list, notes, err := s.module.Packages(ctx, g.Packages, g.Bench)
 		if err != nil && s == base {
 			err = fmt.Errorf("%s: %w", s.name, err)
@@ -468,33 +468,33 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 	g.report.Notes = append(g.report.Notes, remarks...)
 	var both []string
 	for i, lacks := range [...]string{"any more", "in the base"} {
-		for _, name := range slices.Sorted(maps.Keys(sides[i].pkgs)) {
-			if _, ok := sides[1-i].pkgs[name]; !ok {
-				g.note("package %s has no such benchmarks %s: not compared", sides[i].pkgs[name].Path, lacks)
+		for _, name := range slices.Sorted(maps.Keys(versions[i].pkgs)) {
+			if _, ok := versions[1-i].pkgs[name]; !ok {
+				g.note("package %s has no such benchmarks %s: not compared", versions[i].pkgs[name].Path, lacks)
 			} else if i == 0 {
 				both = append(both, name)
 			}
 		}
 	}
 	g.steps.phase("building %d test binaries", 2*len(both))
-	if err := buildAll(ctx, sides, both); err != nil {
+	if err := buildAll(ctx, versions, both); err != nil {
 		return err
 	}
-	return g.compareSides(ctx, sides, both)
+	return g.compareVersions(ctx, versions, both)
 }
 
-// compareSides compares the benchmarks of packages that are built on both sides.
-func (g *gate) compareSides(ctx context.Context, sides [2]*testSide, packages []string) error {
-	c := g.newComparison(sides[0], sides[1])
+// compareVersions compares the benchmarks of packages that are built in both versions.
+func (g *gate) compareVersions(ctx context.Context, versions [2]*testVersion, packages []string) error {
+	c := g.newComparison(versions[0], versions[1])
 	if len(packages) > 0 {
-		if info, err := buildinfo.ReadFile(sides[1].exe(packages[0], 0)); err == nil {
+		if info, err := buildinfo.ReadFile(versions[1].exe(packages[0], 0)); err == nil {
 			g.report.Machine.Go = info.GoVersion
 		}
 	}
-	return c.findAndCompare(ctx, [2]map[string]gotest.Package{sides[0].pkgs, sides[1].pkgs}, packages)
+	return c.findAndCompare(ctx, [2]map[string]gotest.Package{versions[0].pkgs, versions[1].pkgs}, packages)
 }
 
-// findAndCompare finds the benchmarks of packages that both sides have, for at most half of
+// findAndCompare finds the benchmarks of packages that both versions have, for at most half of
 // the budget, and compares them in what is left of it.
 func (c *comparison) findAndCompare(ctx context.Context, has [2]map[string]gotest.Package, packages []string) error {
 	d := discovery{comparison: c, has: has, startup: map[string]time.Duration{}}
@@ -513,9 +513,9 @@ func (c *comparison) findAndCompare(ctx context.Context, has [2]map[string]gotes
 	return d.nothing()
 }
 
-// buildAll builds the test binaries of packages for both sides, as many at the same time
+// buildAll builds the test binaries of packages for both versions, as many at the same time
 // as there are CPUs. The first that does not build ends the others, and is the error.
-func buildAll(ctx context.Context, sides [2]*testSide, packages []string) error {
+func buildAll(ctx context.Context, versions [2]*testVersion, packages []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -523,7 +523,7 @@ func buildAll(ctx context.Context, sides [2]*testSide, packages []string) error 
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < 2*len(packages) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := sides[i%2].build(ctx, packages[i/2], 0); err != nil {
+				if err := versions[i%2].build(ctx, packages[i/2], 0); err != nil {
 					cancel(err)
 				}
 			}

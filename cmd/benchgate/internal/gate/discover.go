@@ -16,20 +16,20 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 )
 
-// A discovery finds the benchmarks that both sides have, and how many calls of each make
+// A discovery finds the benchmarks that both versions have, and how many calls of each make
 // a block.
 type discovery struct {
 	*comparison
-	has     [2]map[string]gotest.Package // on either side, by their directory in the module
+	has     [2]map[string]gotest.Package // in either version, by their directory in the module
 	startup map[string]time.Duration     // of both workers, by package
-	common  int                          // functions that both sides have
+	common  int                          // functions that both versions have
 	unfound []string                     // that there was no time for
 	endless []string                     // that gave no answer in time
 	leftOut bool                         // some, to keep the budget
 }
 
-// sideNames are what notes call the sides.
-var sideNames = [...]string{"base", "new build"}
+// versionNames are what notes call the versions.
+var versionNames = [...]string{"base", "new build"}
 
 // find looks through a package. What ctx leaves no time for is not found.
 func (d *discovery) find(ctx context.Context, name string) error {
@@ -46,9 +46,9 @@ func (d *discovery) find(ctx context.Context, name string) error {
 	slow := false
 	start := func() (err error) {
 		base := time.Duration(0)
-		for side := 0; side < 2 && err == nil; side++ {
+		for version := 0; version < 2 && err == nil; version++ {
 			begin := time.Now()
-			err = w.run(ctx, side, begins)
+			err = w.run(ctx, version, begins)
 			if slow = d.isSlow(err, base); slow {
 				return nil
 			}
@@ -113,11 +113,11 @@ func (d *discovery) find(ctx context.Context, name string) error {
 	return nil
 }
 
-// isSlow reports whether an error is that a side gave no answer in time, where it may only be
+// isSlow reports whether an error is that a version gave no answer in time, where it may only be
 // slow: the base, or the new build, if the base took long as well.
 func (d *discovery) isSlow(err error, base time.Duration) bool {
 	why, ok := errors.AsType[*failure](err)
-	return ok && why.hung && (why.side == 0 || 4*base > d.patience())
+	return ok && why.hung && (why.version == 0 || 4*base > d.patience())
 }
 
 func inPackage(pkg gotest.Package, name string) string {
@@ -159,7 +159,7 @@ func (d *discovery) knows(f *function) bool {
 	return slices.ContainsFunc(d.functions, func(g *function) bool { return g.Package == f.Package && g.Benchmark == f.Benchmark })
 }
 
-// A listing is what a benchmark function has on one side.
+// A listing is what a benchmark function has in one version.
 type listing struct {
 	results map[string]result
 	skipped []string
@@ -191,7 +191,7 @@ func list(b bencher, q worker.Request) (l listing, err error) {
 	return l, nil
 }
 
-// runnables runs a benchmark function once on either side, and returns its benchmarks that
+// runnables runs a benchmark function once in either version, and returns its benchmarks that
 // both have.
 func (d *discovery) runnables(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, w *workers) (found []*function, err error) {
 	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.Bench, Skip: d.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
@@ -232,7 +232,7 @@ func (d *discovery) runnables(ctx context.Context, pkg gotest.Package, b gotest.
 		for i := range first {
 			for _, name := range slices.Sorted(maps.Keys(first[i])) {
 				if f := d.newFunction(pkg, runnable{Benchmark: b, full: name}); !d.knows(f) {
-					first[i][name].side = i
+					first[i][name].version = i
 					d.lost(f, blames[name], first[i][name])
 				}
 			}
@@ -243,7 +243,7 @@ func (d *discovery) runnables(ctx context.Context, pkg gotest.Package, b gotest.
 		for _, name := range has[i].skipped {
 			switch both := slices.Contains(has[1-i].skipped, name); {
 			case !both:
-				d.note("%s is skipped in the %s", inPackage(pkg, name), sideNames[i])
+				d.note("%s is skipped in the %s", inPackage(pkg, name), versionNames[i])
 			case i == 0:
 				d.note("%s is skipped", inPackage(pkg, name))
 			}
@@ -255,7 +255,7 @@ func (d *discovery) runnables(ctx context.Context, pkg gotest.Package, b gotest.
 			switch {
 			case d.knows(f) || both && i == 1:
 			case !both:
-				d.note("%s has a result in the %s only: not compared", f.name(), sideNames[i])
+				d.note("%s has a result in the %s only: not compared", f.name(), versionNames[i])
 			default:
 				d.addUnits(f, r, other)
 				if f.runnable.untimed = r.hides() && other.hides(); f.runnable.untimed {
@@ -293,7 +293,7 @@ func (d *discovery) addUnits(f *function, base, now result) {
 
 // calibrate finds how many calls make a block, on the base, and adds the function. One whose
 // first call shows that fit will leave it out is not called again: the call may have been
-// a slow one, but each pair has such a call on both sides.
+// a slow one, but each pair has such a call in both versions.
 func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) error {
 	if f.cost/2*time.Duration(bench.NewRule(len(f.units), d.Alpha).Looks[1]) > d.left() {
 		d.functions = append(d.functions, f)
@@ -324,9 +324,9 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 	if lost || endless || err != nil {
 		return err
 	}
-	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 && !f.runnable.untimed; side++ {
+	for version := 0; version < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 && !f.runnable.untimed; version++ {
 		before := f.calls
-		err = w.run(ctx, side, func(b bencher) error { return d.grow(f, at(b)) })
+		err = w.run(ctx, version, func(b bencher) error { return d.grow(f, at(b)) })
 		why, ok := errors.AsType[*failure](err)
 		if ok && !why.hung {
 			var b blame

@@ -17,8 +17,8 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 )
 
-// A side is one of the two builds that are compared.
-type side interface {
+// A version is one of the two that are compared of a module: the base, or the new one.
+type version interface {
 	// build makes the build of an order, if it is not there: of order 0 with functions where
 	// the linker puts them, of any other with functions in a random order.
 	build(ctx context.Context, group string, order int) error
@@ -28,7 +28,7 @@ type side interface {
 	profile(ctx context.Context, f *function, calls int) (file string, err error)
 }
 
-// A bencher is a worker of a side: a process that runs benchmarks on request.
+// A bencher is a worker of a version: a process that runs benchmarks on request.
 type bencher interface {
 	run(q worker.Request) (reply, error)
 	close()
@@ -70,7 +70,7 @@ const nanoseconds = "ns/op"
 // A comparison runs workers of two builds against each other.
 type comparison struct {
 	*gate
-	sides     [2]side // the base, and the new build
+	versions  [2]version // the base, and the new build
 	functions []*function
 	rule      bench.Rule
 	started   time.Time      // with the search for benchmarks
@@ -80,7 +80,7 @@ type comparison struct {
 	repeats   []float64      // ratios of the base to itself: see bench.TakePair
 	rand      *rand.Rand
 	late      bool     // time was up before all had a verdict
-	broken    []string // what fails on both sides, and how
+	broken    []string // what fails in both versions, and how
 	mended    bool     // something fails in the base only
 }
 
@@ -249,7 +249,7 @@ func (c *comparison) round(ctx context.Context, open []*function, orders int) er
 // orders, these have one of that many random orders of functions.
 func (c *comparison) pairsOf(ctx context.Context, group string, functions []*function, orders int) error {
 	var order [2]int
-	for i, s := range c.sides {
+	for i, s := range c.versions {
 		switch n := c.rounds[group]; {
 		case orders == 0:
 			continue
@@ -296,12 +296,12 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 // pair takes a pair of the function.
 func (c *comparison) pair(ctx context.Context, f *function, w *workers) error {
 	best := [2]sample{{}, {}}
-	one := func(side int) func() ([]float64, error) {
+	one := func(version int) func() ([]float64, error) {
 		return func() (ns []float64, err error) {
-			err = w.run(ctx, side, func(b bencher) error {
+			err = w.run(ctx, version, func(b bencher) error {
 				t, err := takeSample(b, f)
 				for unit, v := range t {
-					best[side].keep(unit, v)
+					best[version].keep(unit, v)
 				}
 				ns = []float64{t[f.units[0].Unit]}
 				return err
@@ -321,7 +321,7 @@ func (c *comparison) pair(ctx context.Context, f *function, w *workers) error {
 	return nil
 }
 
-// workers are processes of both sides for the functions of a group. One that fails is ended,
+// workers are processes of both versions for the functions of a group. One that fails is ended,
 // and another one takes its place.
 type workers struct {
 	c     *comparison
@@ -332,43 +332,43 @@ type workers struct {
 
 // start starts those that do not run.
 func (w *workers) start(ctx context.Context) error {
-	for side := range w.procs {
-		if err := w.run(ctx, side, func(bencher) error { return nil }); err != nil {
+	for version := range w.procs {
+		if err := w.run(ctx, version, func(bencher) error { return nil }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// run asks the process of a side. A *failure tells that it failed.
-func (w *workers) run(ctx context.Context, side int, ask func(bencher) error) (err error) {
-	if w.procs[side] == nil {
-		w.procs[side], err = w.c.sides[side].start(ctx, w.group, w.order[side])
+// run asks the process of a version. A *failure tells that it failed.
+func (w *workers) run(ctx context.Context, version int, ask func(bencher) error) (err error) {
+	if w.procs[version] == nil {
+		w.procs[version], err = w.c.versions[version].start(ctx, w.group, w.order[version])
 	}
 	if err == nil {
-		err = ask(w.procs[side])
+		err = ask(w.procs[version])
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if why, ok := errors.AsType[*failure](err); ok {
-		why.side = side
-		w.end(side)
+		why.version = version
+		w.end(version)
 	}
 	return err
 }
 
-// end ends the process of a side, if one runs.
-func (w *workers) end(side int) {
-	if p := w.procs[side]; p != nil {
+// end ends the process of a version, if one runs.
+func (w *workers) end(version int) {
+	if p := w.procs[version]; p != nil {
 		p.close()
-		w.procs[side] = nil
+		w.procs[version] = nil
 	}
 }
 
 func (w *workers) close() {
-	for side := range w.procs {
-		w.end(side)
+	for version := range w.procs {
+		w.end(version)
 	}
 }
 
@@ -532,19 +532,19 @@ func (u *Metric) finding() string {
 	return what
 }
 
-// medians returns those of the two sides.
+// medians returns those of the two versions.
 func medians(pairs []bench.Pair) (base, now float64) {
-	var sides bench.Samples = make([][]float64, 2)
+	var versions bench.Samples = make([][]float64, 2)
 	for _, p := range pairs {
-		sides[0], sides[1] = append(sides[0], p.Base), append(sides[1], p.New)
+		versions[0], versions[1] = append(versions[0], p.Base), append(versions[1], p.New)
 	}
-	return sides.Median(0).Median, sides.Median(1).Median
+	return versions.Median(0).Median, versions.Median(1).Median
 }
 
-// newComparison returns a comparison of two sides.
-func (g *gate) newComparison(base, now side) comparison {
+// newComparison returns a comparison of two versions.
+func (g *gate) newComparison(base, now version) comparison {
 	begin := time.Now()
-	return comparison{gate: g, sides: [2]side{base, now}, started: begin, deadline: begin.Add(g.Budget), reserve: g.Budget / 4,
+	return comparison{gate: g, versions: [2]version{base, now}, started: begin, deadline: begin.Add(g.Budget), reserve: g.Budget / 4,
 		rand: rand.New(rand.NewPCG(rand.Uint64(), 0))}
 }
 
@@ -607,7 +607,7 @@ func (c *comparison) suspects() []*function {
 	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.units[0].Verdict != bench.Regression || f.failed || f.dropped })
 }
 
-// randomOrders is how many random orders of functions a side is built in at most. Pairs
+// randomOrders is how many random orders of functions a version is built in at most. Pairs
 // of one build are not independent: with half as many, a function that is a little
 // slower would fail more often than Alpha says (TestGateRule simulates it).
 const randomOrders = 24
@@ -622,7 +622,7 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	for _, s := range c.sides {
+	for _, s := range c.versions {
 		if err == nil {
 			err = s.build(ctx, suspects[0].group, 1) // the linker of Go 1.21 cannot
 		}
@@ -649,7 +649,7 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 // fresh returns a comparison of the same builds, of some of the functions by one unit. Nothing
 // is measured of them yet.
 func (c *comparison) fresh(functions []*function, unit string) comparison {
-	second := comparison{gate: c.gate, sides: c.sides, rule: bench.NewRule(len(functions), c.Alpha),
+	second := comparison{gate: c.gate, versions: c.versions, rule: bench.NewRule(len(functions), c.Alpha),
 		started: c.started, deadline: c.deadline, rand: c.rand}
 	for _, f := range functions {
 		g := *f

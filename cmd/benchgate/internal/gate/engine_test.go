@@ -77,22 +77,24 @@ func (s steady) run(q worker.Request) (reply, error) {
 
 func (s steady) close() {}
 
-// A fakeSide is a side whose workers this function starts. It builds nothing.
-type fakeSide func(order int) (bencher, error)
+// A fakeVersion is a version whose workers this function starts. It builds nothing.
+type fakeVersion func(order int) (bencher, error)
 
-func (s fakeSide) start(ctx context.Context, _ string, order int) (bencher, error) {
+func (s fakeVersion) start(ctx context.Context, _ string, order int) (bencher, error) {
 	b, err := s(order)
 	return b, cmp.Or(err, ctx.Err())
 }
 
-func (s fakeSide) build(context.Context, string, int) error { return nil }
+func (s fakeVersion) build(context.Context, string, int) error { return nil }
 
-func (s fakeSide) profile(context.Context, *function, int) (string, error) {
+func (s fakeVersion) profile(context.Context, *function, int) (string, error) {
 	return "", errors.New("it takes none")
 }
 
-// steadySide is a side of steady workers.
-func steadySide(ns float64) fakeSide { return func(int) (bencher, error) { return steady(ns), nil } }
+// steadyVersion is a version of steady workers.
+func steadyVersion(ns float64) fakeVersion {
+	return func(int) (bencher, error) { return steady(ns), nil }
+}
 
 // newSteady is a function that they measure.
 func newSteady(name string) *function {
@@ -100,9 +102,9 @@ func newSteady(name string) *function {
 		units: []*Metric{{Unit: nanoseconds}}}
 }
 
-// A builder is a fakeSide that builds something.
+// A builder is a fakeVersion that builds something.
 type builder struct {
-	fakeSide
+	fakeVersion
 	built func() error
 }
 
@@ -122,7 +124,7 @@ func TestTurn(t *testing.T) {
 
 // TestLimit: a benchmark may have a limit of its own.
 func TestLimit(t *testing.T) {
-	k := quietGate(0.01).newComparison(steadySide(100), steadySide(120))
+	k := quietGate(0.01).newComparison(steadyVersion(100), steadyVersion(120))
 	f, lenient := newSteady("BenchmarkX"), newSteady("BenchmarkY")
 	lenient.slower = 1.3
 	k.functions = []*function{f, lenient}
@@ -149,7 +151,7 @@ func TestReordered(t *testing.T) {
 		{100, 120, errors.New("built without need"), false, bench.Pass, ""},
 	} {
 		var k comparison
-		of := func(linked, random float64) side {
+		of := func(linked, random float64) version {
 			start := func(order int) (bencher, error) {
 				if order > 0 {
 					return steady(random), nil

@@ -207,7 +207,7 @@ func (d *discovery) lengthen(f *function, short point, at func(calls int) (point
 	return short, nil
 }
 
-// grow makes blocks longer while many more calls take another time each on a side, as where
+// grow makes blocks longer while many more calls take another time each in a version, as where
 // state grows with them: go test makes a second of calls.
 func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 	// A run of some milliseconds is interrupted on a busy machine; the least of shorter ones is not.

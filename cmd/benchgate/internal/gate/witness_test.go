@@ -27,7 +27,7 @@ func (w counting) close() {}
 // TestCountInstructions: a count decides what time leaves open, unless time speaks against it.
 func TestCountInstructions(t *testing.T) {
 	for _, c := range []struct {
-		time, base, now float64 // the median ratio of times, and counts of the sides
+		time, base, now float64 // the median ratio of times, and counts of the versions
 		verdict         bench.Verdict
 		message         string
 	}{
@@ -44,8 +44,8 @@ func TestCountInstructions(t *testing.T) {
 				return 100 * median * [...]float64{1, 2, 0.5, 2, 0.5, 2, 0.5, 2, 0.5, 2, 0.5}[(n-1)/2%11]
 			}
 		}
-		of := func(noisy func() float64, counts float64) side {
-			return fakeSide(func(int) (bencher, error) { return counting{noisy, counts}, nil })
+		of := func(noisy func() float64, counts float64) version {
+			return fakeVersion(func(int) (bencher, error) { return counting{noisy, counts}, nil })
 		}
 		g := quietGate(0.3)
 		k := g.newComparison(of(func() float64 { return 100 }, c.base), of(vary(c.time), c.now))
