@@ -152,7 +152,7 @@ var table = []*Entry{
 			{"clip-high", "ClipHigh", "loss: the ratio is clipped above 1 plus this, at least 0"},
 			{"dual-clip", "DualClip", "loss: bound of the ratio where the advantage is negative, above 1; 0 for none"},
 			{"aggregation", "Aggregation", "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm"},
-			{"norm-length", "NormLength", "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory"},
+			{"norm-length", "NormLength", "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for the tokens of the longest trajectory"},
 			{"kl", "KL", "`form` of the KL: k1, k2, k3, abs, k1+, k3+ or abs+, or verl's name of it"},
 			{"kl-coef", "KLCoef", "the loss has this many times the KL from the reference in it; 0 for none"},
 		},
@@ -214,7 +214,7 @@ var table = []*Entry{
 	},
 	{
 		Name: "group_norm", Title: "GRPO", Source: "verl",
-		Doc:     "the reward among those of its group",
+		Doc:     "the reward among the rewards of its group",
 		Formula: "(r - mean_g)/(std_g + 1e-6)",
 		Kind:    Advantage, Method: "GRPO", C: "grpo", Dst: "advantages", DefaultName: "DefaultGRPO", golden: "grpo.json", part: true,
 		Reads: outcome, Alias: anywhere,
@@ -577,7 +577,7 @@ var table = []*Entry{
 	},
 	{
 		Name: "value_loss", Title: "value loss", Source: "verl",
-		Doc:     "the clipped loss of the critic, beside that of the policy",
+		Doc:     "the clipped loss of the critic, beside the loss of the policy",
 		Formula: "max((v - G)², (clamp(v, v_old ± `Clip`) - G)²)/2",
 		Kind:    Critic, Method: "ValueLoss", C: "value_loss", Dst: "grad", DefaultName: "DefaultValueLoss", golden: "value_loss.json", part: true,
 		Reads: []string{"new_values", "values", "returns"}, Alias: []string{"new_values", "values", "returns"},

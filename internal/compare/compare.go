@@ -13,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/diagnose"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
@@ -48,14 +49,14 @@ type Comparison struct {
 
 	// Bottleneck is the rank correlation of a group's reward variance with its mean
 	// energy, over tokens of these roles; null without rewards or ref_energy. The two
-	// other forms of reweight.Bottleneck are null without span_ids, too.
+	// other forms of diagnose.Bottleneck are null without span_ids, too.
 	Bottleneck struct {
 		roleNumbers
 		FirstTurn  roleNumbers `json:"first_turn"`
 		GivenTurns roleNumbers `json:"given_turns"`
 	} `json:"bottleneck_spearman"`
 
-	bottleneck *reweight.BottleneckResult
+	bottleneck *diagnose.BottleneckResult
 	role       []reweight.Role
 	last       *scheme.Step // of the last scheme; nil if that is left out
 
@@ -221,7 +222,7 @@ type roleNumbers struct {
 }
 
 // numbersOf returns the coefficients; NaN stands for those of nil.
-func numbersOf(r *reweight.RoleCorrelations) roleNumbers {
+func numbersOf(r *diagnose.RoleCorrelations) roleNumbers {
 	if r == nil {
 		none := bench.Number(math.NaN())
 		return roleNumbers{none, none, none}
@@ -236,7 +237,7 @@ func (c *Comparison) findBottleneck(b *reweight.Batch) {
 	if rollout.Require(b, "ref_energy", "rewards", "group_ids") != nil {
 		return
 	}
-	r, err := reweight.Bottleneck(b)
+	r, err := diagnose.Bottleneck(b)
 	if err != nil {
 		return // an energy is not finite, which a scheme that reads it says
 	}
@@ -304,7 +305,7 @@ func newCredit(ws *reweight.Workspace, b *reweight.Batch, s scheme.Scheme) (*cre
 	if rollout.Require(b, "entropy", "span_ids") == nil {
 		one := *b
 		one.Advantages = step.Advantages
-		k.drift, err = ws.EntropyDrift(&one)
+		k.drift, err = diagnose.EntropyDrift(&one)
 	}
 	return k, err
 }
@@ -333,7 +334,7 @@ func (k *credit) figures(uniform *credit) (Scheme, error) {
 			own, others = append(own, c), append(others, uniform.of[t])
 		}
 	}
-	rank, err := reweight.Spearman(own, others)
+	rank, err := diagnose.Spearman(own, others)
 	mass := sum[reweight.RoleReasoning] + sum[reweight.RoleAction]
 	square := squares[reweight.RoleReasoning] + squares[reweight.RoleAction]
 	return Scheme{
@@ -371,42 +372,42 @@ func (c *Comparison) Rows() (rows [][]string) {
 func (c *Comparison) Notes() []string {
 	notes := []string{
 		Credit,
-		"Gradients are by the log-probabilities of response tokens: all, those of action and of reasoning.",
+		"Gradient norms are over all response tokens, over actions and over reasoning.",
 		"Clipped is the share of response tokens whose clip was active.",
 		"Action tokens' credit is their share of the sum of |credit|.",
 		fmt.Sprintf("Effective tokens are (sum |credit|)^2 / sum credit^2; there are %s response tokens.", humanize.Comma(int64(c.Tokens.Reasoning+c.Tokens.Action))),
-		"The drift of the entropy is that of the scheme's advantages, before weights and clips.",
+		"The entropy drift is the change by the scheme's advantages, before weights and clips.",
 		"It is in nats, and above 0 where the entropy rises.",
-		"The rank correlation is Spearman's, of the credit of response tokens with that of uniform.",
-		"That uniform has the flags that are given, too.",
+		"The rank correlation is Spearman's, between a token's credit and its credit under uniform.",
+		"The uniform scheme in this comparison uses your flags as well.",
 	}
 	if c.KL != nil {
-		notes = append(notes, fmt.Sprintf("Every loss has %v times the KL from the reference in it, in the form %v, and so has the credit.", c.KL.Coef, c.KL.Form))
+		notes = append(notes, fmt.Sprintf("Every loss, and with it the credit, has %v times the KL from the reference in it, in the form %v.", c.KL.Coef, c.KL.Form))
 	}
 	some := func(format string, names []string) {
 		if len(names) > 0 {
 			notes = append(notes, fmt.Sprintf(format, strings.Join(names, ", ")))
 		}
 	}
-	some("Losses without a clip, whose clipped is 0: %s.", c.unclipped)
-	some("Losses that sum over tokens, whose gradients cannot be compared with the others: %s.", c.sums)
-	some("Losses with the log-probability in them, whose value says nothing: %s.", c.valueless)
+	some("Losses without a clip, so that clipped is 0: %s.", c.unclipped)
+	some("Losses that sum over tokens, so that their gradients do not compare with the others: %s.", c.sums)
+	some("Losses whose value means nothing, only their gradient does: %s.", c.valueless)
 	if c.idle {
 		notes = append(notes, "dapo is uniform here: its penalty and its filter change the credit of no token.")
 	}
 	if c.bottleneck != nil {
-		rank := func(c reweight.Correlation) string {
+		rank := func(c diagnose.Correlation) string {
 			if math.IsNaN(c.Rho) {
 				return "undefined"
 			}
 			return fmt.Sprintf("%+.3f (p %s)", c.Rho, cli.Small(c.P))
 		}
-		form := func(name string, r reweight.RoleCorrelations) {
+		form := func(name string, r diagnose.RoleCorrelations) {
 			notes = append(notes, name, fmt.Sprintf("all tokens %s, reasoning %s, action %s.", rank(r.All), rank(r.Reasoning), rank(r.Action)))
 		}
 		form("Action bottleneck, the rank correlation of a group's reward variance with its mean energy:", c.bottleneck.RoleCorrelations)
 		if first := c.bottleneck.FirstTurn; first.All.Rho == first.All.Rho {
-			form("Longer episodes see other states, and can move that by themselves. On first turns alone:", first)
+			form("Longer episodes see other states, which alone can change this correlation. On first turns alone:", first)
 			form("Given the number of turns:", c.bottleneck.GivenTurns)
 		}
 	}
@@ -431,7 +432,7 @@ func (c *Comparison) Write(w io.Writer) error {
 		n(c.Tokens.Total), n(c.Tokens.Reasoning), n(c.Tokens.Action), n(c.Tokens.Total-c.Tokens.Reasoning-c.Tokens.Action),
 		n(c.Tokens.Spans), n(c.Tokens.Trajectories), cli.Counted(c.Tokens.Groups, "group"))
 	if c.GivenAdvantages {
-		fmt.Fprint(w, "There are no rewards: the advantages are those of the input, and not of GRPO.\n\n")
+		fmt.Fprint(w, "There are no rewards: the advantages come from the input, and not from GRPO.\n\n")
 	}
 	for _, o := range slices.Concat(c.Derived, c.Estimates) {
 		fmt.Fprintf(w, "%s is %s.\n", o.Name, printable.Line(o.String()))

@@ -877,7 +877,7 @@ ENTRIES = (
     ),
     Entry(
         "group_norm", (), "GRPO",
-        "the reward among those of its group",
+        "the reward among the rewards of its group",
         "verl",
         "(r - mean_g)/(std_g + 1e-6)",
         "advantage", (), "grpo",
@@ -1297,7 +1297,7 @@ ENTRIES = (
     ),
     Entry(
         "value_loss", (), "value loss",
-        "the clipped loss of the critic, beside that of the policy",
+        "the clipped loss of the critic, beside the loss of the policy",
         "verl",
         "max((v - G)², (clamp(v, v_old ± `clip`) - G)²)/2",
         "critic", (), "value_loss",

@@ -1,4 +1,4 @@
-"""docs/evidence.md has the figures of studies/words as its tables give them, and these those of testdata."""
+"""RESULTS.md has the figures of studies/words as its tables give them, and the tables those of testdata."""
 
 import runpy
 import unittest
@@ -16,7 +16,7 @@ class Words(unittest.TestCase):
         self.figures = runpy.run_path(str(STUDY / "figures.py"))
 
     def test_page(self):
-        page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").splitlines()
+        page = (STUDY / "RESULTS.md").read_text(encoding="utf-8").splitlines()
         for line in filter(None, [*self.figures["lines"](), *self.figures["lake_lines"]()]):
             self.assertIn(line, page)
 

@@ -1,6 +1,6 @@
 // Learn trains small agents from scratch with the schemes of the papers and with uniform weights, in
-// many regimes, and says where a scheme helps: the study of docs/plan.md, and that of
-// docs/plan-arms.md, which changes one thing after another of it.
+// many regimes, and says where a scheme helps: the study of plan.md, and the study of
+// plan-arms.md, which changes one thing after another of it.
 //
 //	go -C studies/learn run . -smoke             # a part of both with little training: seconds
 //	go -C studies/learn run . -map -out map      # the map: hours of two cores
@@ -23,8 +23,8 @@ import (
 )
 
 func main() {
-	whole := flag.Bool("map", false, "do the map of docs/plan.md")
-	arms := flag.Bool("arms", false, "do the arms of docs/plan-arms.md, for which the map must be done")
+	whole := flag.Bool("map", false, "do the map of plan.md")
+	arms := flag.Bool("arms", false, "do the arms of plan-arms.md, for which the map must be done")
 	smoke := flag.Bool("smoke", false, "do a part of both with little training, which shows that they run")
 	out := flag.String("out", "learn-out", "the `folder` for runs.csv and arms.csv, the effects and the figure")
 	flag.Parse()
@@ -64,7 +64,11 @@ func doMap(m study.Map, folder string, settings train.Settings) error {
 		return err
 	}
 	if len(m.Errors) > 1 { // a part of the map has no predictions
-		verdicts(study.Predictions(effects))
+		predictions, err := study.Predictions(effects)
+		if err != nil {
+			return err
+		}
+		verdicts(predictions)
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(folder, "effects.csv"), study.EffectsCSV(effects), 0o666),

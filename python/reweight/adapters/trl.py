@@ -280,7 +280,7 @@ def _rewards(trainer: Any, scores: List[Any], rows: int, rank: int, credit: Cred
             return None  # and the pages have no rewards
         raise HookError(
             f"{type(trainer).__name__} scored batches of {found} completions by _calculate_rewards, want one of [{want}], all "
-            f"those of its processes: {credit.scheme} reads the rewards"
+            f"completions of its processes: {credit.scheme} reads the rewards"
         )
     rewards = (scores[0] * trainer.reward_weights.to(scores[0].device)).nansum(dim=1)
     rewards[scores[0].isnan().all(dim=1)] = float("nan")

@@ -51,7 +51,7 @@ func TestMapRates(t *testing.T) {
 		}
 	}
 	if choosing, comparing := len(TheMap.Choosing()), len(TheMap.Comparing(done)); choosing != 540 || comparing != 720 {
-		t.Errorf("%d and %d runs, docs/plan.md says 540 and 720", choosing, comparing)
+		t.Errorf("%d and %d runs, plan.md says 540 and 720", choosing, comparing)
 	}
 	for _, seed := range TheMap.Seeds {
 		if slices.Contains(TheMap.Tuning, seed) {
@@ -81,7 +81,7 @@ func planted(effect func(run train.Run) float64) Table {
 	return done
 }
 
-// The effects are those that were planted. As docs/plan.md predicts, they refute nothing; each other
+// The effects are those that were planted. As plan.md predicts, they refute nothing; each other
 // kind refutes one prediction, and not the others.
 func TestEffects(t *testing.T) {
 	for number, c := range []struct{ every, word, decided, beta, aem float64 }{
@@ -122,7 +122,7 @@ func TestEffects(t *testing.T) {
 				t.Errorf("p %v, corrected %v", e.P, e.Adjusted)
 			}
 		}
-		for i, p := range Predictions(all) {
+		for i, p := range must.Get(Predictions(all)) {
 			if p.Refuted != (i == number-1) {
 				t.Errorf("what refutes prediction %d: prediction %d is %s", number, i+1, p.Verdict())
 			}
@@ -151,11 +151,11 @@ func TestArmsRates(t *testing.T) {
 		distinct[run] = true
 	}
 	if len(distinct) != 720+48+24 {
-		t.Errorf("%d runs, docs/plan-arms.md says 720 and 48, and 24 are the map's", len(distinct))
+		t.Errorf("%d runs, plan-arms.md says 720 and 48, and 24 are the map's", len(distinct))
 	}
 }
 
-// Each prediction of the arms is refuted by what docs/plan-arms.md says, and the others are not.
+// Each prediction of the arms is refuted by what plan-arms.md says, and the others are not.
 func TestArmsPredictions(t *testing.T) {
 	as := func(run train.Run) float64 { return 0.1 - 0.2*run.Errors }
 	of := planted(as)
