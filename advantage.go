@@ -1,9 +1,6 @@
 package reweight
 
-import (
-	"cmp"
-	"math"
-)
+import "cmp"
 
 // GRPOOptions are the options of [Workspace.GRPO]. The zero value is Dr. GRPO.
 type GRPOOptions struct {
@@ -32,80 +29,6 @@ func (ws *Workspace) GRPO(advantages []float32, b *Batch, opt GRPOOptions) error
 	return ws.eachReward(b, nil, func(q int, g groupReward) {
 		b.fill(advantages, q, float32(g.relative(b.Rewards[q], opt.DivideByStd, opt.Eps)), 0)
 	})
-}
-
-// groupReward is the rewards of a group: their number, mean and sum of squared
-// deviations.
-type groupReward struct{ n, mean, squares float64 }
-
-// eachReward checks the rewards and the groups of the batch, and calls f with each trajectory
-// and the rewards of its group. That of a trajectory counts once or, unless first is nil, once
-// for each of its spans, of which firstSpans has the first.
-func (ws *Workspace) eachReward(b *Batch, first []int32, f func(q int, g groupReward)) error {
-	if err := b.checkRewards(); err != nil {
-		return err
-	}
-	groups, err := ws.compared(b, ScopeGroup)
-	if err != nil {
-		return err
-	}
-	for group := range groups.each {
-		g := b.sumRewards(group, first)
-		for _, q := range group {
-			f(q, g)
-		}
-	}
-	return nil
-}
-
-// sumRewards sums the rewards of a group of trajectories, in their order; see eachReward.
-func (b *Batch) sumRewards(group []int, first []int32) (g groupReward) {
-	n := 1.0
-	for _, q := range group {
-		if first != nil {
-			n = float64(first[q+1] - first[q])
-		}
-		g.n += n
-		g.mean += float64(n * float64(b.Rewards[q]))
-	}
-	g.mean /= g.n
-	for _, q := range group {
-		if first != nil {
-			n = float64(first[q+1] - first[q])
-		}
-		d := float64(b.Rewards[q]) - g.mean
-		g.squares += float64(n * float64(d*d))
-	}
-	return g
-}
-
-// relative returns (r - mean) / (std + eps), or r - mean if it is not to be divided,
-// with n-1 in the variance. A group of one has mean 0 and std 1.
-func (g groupReward) relative(r float32, divide bool, eps float64) float64 {
-	mean, std := g.mean, math.Sqrt(g.squares/(g.n-1))
-	if g.n == 1 {
-		mean, std = 0, 1
-	}
-	a := float64(r) - mean
-	if divide && a != 0 {
-		a /= std + eps
-	}
-	return a
-}
-
-// fill sets dst to x at the response tokens of trajectory s, to masked at its others.
-func (b *Batch) fill(dst []float32, s int, x, masked float32) {
-	for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
-		dst[t] = masked
-		if b.Role[t] != RoleMasked {
-			dst[t] = x
-		}
-	}
-}
-
-// responses returns the number of response tokens of trajectory s.
-func (b *Batch) responses(s int) int {
-	return responses(b.Role[b.SeqOffsets[s]:b.SeqOffsets[s+1]])
 }
 
 // GAEOptions are the options of [Workspace.GAE]. Gamma and Lambda that are both 0 are an error: nobody
@@ -157,35 +80,6 @@ func (ws *Workspace) GAE(advantages, returns, rewards []float32, b *Batch, opt G
 				returns[t] = float32(a + v)
 			}
 		}
-	}
-	return nil
-}
-
-// whitenEps is added to the variance (verl, masked_whiten).
-const whitenEps = 1e-8
-
-// Whiten sets dst[t] = (x[t] - mean) / sqrt(var + 1e-8) for response tokens and
-// 0 for masked ones, with the mean and the variance (n-1) over response tokens
-// (verl, masked_whiten). A single response token gets 0. dst, x and role have
-// the same length; dst may be x. A response token that is not finite is an
-// error, and dst is not written.
-func (ws *Workspace) Whiten(dst, x []float32, role []Role) error {
-	isa, err := ws.ISA.resolve()
-	err = cmp.Or(err, checkLens(len(role), "token", array{"dst", dst}, array{"x", x}), checkRoles("role", role))
-	if err != nil {
-		return err
-	}
-	n, mean, squares := ws.spread(isa, x, role, Responses)
-	if squares != squares {
-		return notFiniteResponse("x", x, role)
-	}
-	f := whitening(n, squares)
-	for t, r := range role {
-		w := 0.0
-		if r != RoleMasked {
-			w = (float64(x[t]) - mean) * f
-		}
-		dst[t] = float32(w)
 	}
 	return nil
 }

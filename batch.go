@@ -86,6 +86,21 @@ func (b *Batch) Tokens() int { return len(b.Role) }
 // Trajectories returns S, the number of trajectories.
 func (b *Batch) Trajectories() int { return max(len(b.SeqOffsets)-1, 0) }
 
+// fill sets dst to x at the response tokens of trajectory s, to masked at its others.
+func (b *Batch) fill(dst []float32, s int, x, masked float32) {
+	for t := b.SeqOffsets[s]; t < b.SeqOffsets[s+1]; t++ {
+		dst[t] = masked
+		if b.Role[t] != RoleMasked {
+			dst[t] = x
+		}
+	}
+}
+
+// responses returns the number of response tokens of trajectory s.
+func (b *Batch) responses(s int) int {
+	return responses(b.Role[b.SeqOffsets[s]:b.SeqOffsets[s+1]])
+}
+
 // An Array describes one array of a [Batch].
 type Array struct {
 	Field string // of the Batch, and the Arg of an *InputError about it: "SeqOffsets"

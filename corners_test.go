@@ -104,8 +104,8 @@ func TestErrors(t *testing.T) {
 			return ws.RowGradient(dst, l, ids, reweight.RowGradientInput{Logprobs: lp, Entropy: h, Grad: g, GradEntropy: gh}, opt)
 		}
 	}
-	batch := reweight.Batch{Role: []reweight.Role{0, 1, 2, 2}, SeqOffsets: []int64{0, 2, 4}, GroupIDs: []int32{0, 0},
-		Rewards: []float32{0, 1}, RefEnergy: []float32{0, nan, 1, 2}, OldLogprobs: f[:4], Logprobs: f[:4], Advantages: f[:4]}
+	batch := reweight.Batch{Role: []reweight.Role{0, 1, 2, 2}, SeqOffsets: []int64{0, 2, 4},
+		OldLogprobs: f[:4], Logprobs: f[:4], Advantages: f[:4]}
 	for _, c := range []struct {
 		want string
 		call func(*reweight.Workspace) error
@@ -134,7 +134,6 @@ func TestErrors(t *testing.T) {
 		{"GradEntropy has 1 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], f[:2], f[:2], f[:1], reweight.DefaultRowGradient)},
 		{"dst.Entropy has 3 elements, want 2, one per row", stats(S{Entropy: row(3)}, L{Vocab: 6, F32: f}, ids, 1)},
 		{"Grad has 3 elements, want 2, one per row", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:3], nil, reweight.DefaultRowGradient)},
-		{"RefEnergy[1] is NaN", func(*reweight.Workspace) error { _, err := reweight.Bottleneck(&batch); return err }},
 		{"shift is NaN", func(ws *reweight.Workspace) error {
 			_, err := ws.MaskedMoments(f[:4], make([]reweight.Role, 4), 1, math.NaN())
 			return err

@@ -11,7 +11,8 @@
 // [*InputError], returned before anything is written. Finite inputs can give infinite
 // results where float32 cannot hold them, such as the difference of rewards of 3e38 and -3e38.
 //
-// Package scheme is the catalogue of the schemes, and has a step under any of them.
+// Package scheme is the catalogue of the schemes, and has a step under any of them. Package
+// diagnose says what a batch looks like.
 //
 // # From logits to the loss and back
 //
@@ -19,7 +20,6 @@
 //   - [Workspace.Whiten]: advantages of mean 0 and deviation 1
 //   - the schemes, below: rewards, advantages, their factors, token weights and losses
 //   - [Workspace.RowGradient]: from there to the gradient with respect to the logits
-//   - [Bottleneck], [Workspace.EntropyDrift], [WeightMass]: what a batch looks like
 //
 // # The schemes
 //
@@ -39,13 +39,12 @@
 //     log-probabilities
 //   - [Workspace.ValueLoss]: the loss of the critic, and its gradient with respect to values
 //
-// The C library and Python have every method of Workspace but [Workspace.EntropyDrift].
-// Package gpu has, for arrays in the memory of a GPU and with the same bits,
-// [Workspace.AEM], [Workspace.ActFocus], [Workspace.ActFocusWeights],
-// [Workspace.ExpScale], [Workspace.GAE], [Workspace.GRPO], [Workspace.MaskedMoments],
-// [Workspace.MinMax], [Workspace.Multiply], [Workspace.RowGradient],
-// [Workspace.SpanMeans], [Workspace.TokenStats], [Workspace.Whiten], and of
-// [Workspace.Loss] and [Workspace.Surrogate] the one of PPO.
+// The C library and Python have every method of Workspace. Package gpu has, for arrays in
+// the memory of a GPU and with the same bits, [Workspace.AEM], [Workspace.ActFocus],
+// [Workspace.ActFocusWeights], [Workspace.ExpScale], [Workspace.GAE], [Workspace.GRPO],
+// [Workspace.MaskedMoments], [Workspace.MinMax], [Workspace.Multiply],
+// [Workspace.RowGradient], [Workspace.SpanMeans], [Workspace.TokenStats],
+// [Workspace.Whiten], and of [Workspace.Loss] and [Workspace.Surrogate] the one of PPO.
 //
 // # Single kernels, for a step of your own
 //

@@ -5,6 +5,7 @@ import (
 	"log"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/diagnose"
 	"github.com/seed621a2839/reweight/rollout"
 )
 
@@ -18,9 +19,9 @@ func Example() {
 	weights := make([]float32, batch.Tokens())
 	focus, err := ws.ActFocus(weights, batch, reweight.DefaultActFocus)
 	check(err)
-	before, err := reweight.WeightMass(nil, batch.Role)
+	before, err := diagnose.WeightMass(nil, batch.Role)
 	check(err)
-	after, err := reweight.WeightMass(weights, batch.Role)
+	after, err := diagnose.WeightMass(weights, batch.Role)
 	check(err)
 	fmt.Printf("%d action tokens: %.1f%% of the weight before, %.1f%% after\n", focus.Actions, 100*before, 100*after)
 	// Output: 134 action tokens: 4.1% of the weight before, 34.4% after

@@ -7,8 +7,6 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 )
 
-var inf = math.Inf(1)
-
 // A Normalization says which shaped rewards are normalised together.
 type Normalization uint8
 

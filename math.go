@@ -2,6 +2,8 @@ package reweight
 
 import "math"
 
+var inf = math.Inf(1)
+
 // The logarithm and the exponential in float64, in plain Go: the ones of
 // package math are assembly on some architectures and not on others, and their
 // last bits differ. Every product that meets a sum is wrapped in float64(),

@@ -1,9 +1,6 @@
 package reweight
 
-import (
-	"cmp"
-	"math"
-)
+import "cmp"
 
 // RLOO sets advantages to each trajectory's reward less the mean reward of the others
 // of its group (leave one out, arXiv 2402.14740):
@@ -144,31 +141,4 @@ func (ws *Workspace) ReinforcePlusPlusBaseline(advantages []float32, b *Batch) e
 	}
 	ws.whitenOutcomes(advantages, b, relative)
 	return nil
-}
-
-// whitenOutcomes sets advantages to those of the trajectories, whitened over the response
-// tokens of the batch.
-func (ws *Workspace) whitenOutcomes(advantages []float32, b *Batch, relative []float64) {
-	count := take[int](ws, len(relative))
-	n, total := 0, 0.0
-	for q, a := range relative {
-		count[q] = b.responses(q)
-		n += count[q]
-		total += float64(float64(count[q]) * a)
-	}
-	mean, squares := total/float64(max(n, 1)), 0.0
-	for q, a := range relative {
-		d := a - mean
-		squares += float64(float64(count[q]) * float64(d*d))
-	}
-	f := whitening(n, squares)
-	for q, a := range relative {
-		b.fill(advantages, q, float32((a-mean)*f), 0)
-	}
-}
-
-// whitening returns what n deviations whose squares have that sum are multiplied by. Of
-// fewer than two, all are 0.
-func whitening(n int, squares float64) float64 {
-	return 1 / math.Sqrt(squares/float64(max(n-1, 1))+whitenEps)
 }

@@ -12,12 +12,11 @@
 //	err = ws.Check()   // waits for it
 //
 // The methods of a Workspace have the names, the options and the meaning of those of
-// reweight.Workspace, whose documentation says what they compute. EntropyDrift is on the
-// CPU alone. TokenStats gives the LSE, and Batch.RefEnergy is -LSE: Multiply by an array
-// of -1 turns one into the other. Methods check what the host can see and return an
-// *reweight.InputError before anything is queued. They never wait for the device and
-// allocate nothing, so their work can be captured in a CUDA graph. Replays of the graph
-// use the workspace: one at a time.
+// reweight.Workspace, whose documentation says what they compute. TokenStats gives the
+// LSE, and Batch.RefEnergy is -LSE: Multiply by an array of -1 turns one into the other.
+// Methods check what the host can see and return an *reweight.InputError before anything
+// is queued. They never wait for the device and allocate nothing, so their work can be
+// captured in a CUDA graph. Replays of the graph use the workspace: one at a time.
 //
 // What only the device can see, an id outside the vocabulary for example, Check
 // returns. The outputs that such an input reaches are NaN.

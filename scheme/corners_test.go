@@ -12,7 +12,6 @@ import (
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/reference"
-	"github.com/seed621a2839/reweight/reference/diagnostics"
 	"pgregory.net/rapid"
 )
 
@@ -386,109 +385,6 @@ func TestLargeWeights(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(10, func() { ws.Loss(grad, weights, &b, opt) }); n != 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-// TestSurePValue: a p-value far below what is left of 1 in float64.
-func TestSurePValue(t *testing.T) {
-	const groups = 40
-	b := reweight.Batch{SeqOffsets: []int64{0}}
-	for g := range groups {
-		for i := range 2 {
-			b.Role = append(b.Role, reweight.RoleAction)
-			b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
-			b.GroupIDs = append(b.GroupIDs, int32(g))
-			b.Rewards = append(b.Rewards, float32(i*(g^1))) // almost in order
-			b.RefEnergy = append(b.RefEnergy, float32(g))
-		}
-	}
-	got := must.Get(reweight.Bottleneck(&b))
-	want := diagnostics.Bottleneck(Widen(&b))
-	if !(want.Action.P > 0 && want.Action.P < 1e-30) {
-		t.Errorf("p = %v tests nothing", want.Action.P)
-	}
-	near(t, "rho", got.Action.Rho, want.Action.Rho)
-	near(t, "p", got.Action.P, want.Action.P)
-}
-
-// TestBottleneckForms holds all forms to the reference, on batches with spans and without.
-func TestBottleneckForms(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 8))
-	for round := range 60 {
-		b := episodes(r, 2+round/3, 3)
-		if round%5 == 4 {
-			b.SpanIDs = nil
-		}
-		got, want := must.Get(reweight.Bottleneck(b)), diagnostics.Bottleneck(Widen(b))
-		for i, form := range forms(got) {
-			wanted := [...]diagnostics.RoleCorrelations{want.RoleCorrelations, want.FirstTurn, want.GivenTurns}[i]
-			for k, w := range [...]diagnostics.Correlation{wanted.All, wanted.Reasoning, wanted.Action} {
-				what := fmt.Sprintf("round %d, form %d, roles %d: ", round, i, k)
-				if !(math.Abs(form[k].Rho-w.Rho) <= 1e-12) { // it may be a rounding error away from 0
-					near(t, what+"rho", form[k].Rho, w.Rho)
-				}
-				near(t, what+"p", form[k].P, w.P)
-			}
-		}
-	}
-}
-
-func forms(r reweight.BottleneckResult) (all [3][3]reweight.Correlation) {
-	for i, c := range [...]reweight.RoleCorrelations{r.RoleCorrelations, r.FirstTurn, r.GivenTurns} {
-		all[i] = [...]reweight.Correlation{c.All, c.Reasoning, c.Action}
-	}
-	return all
-}
-
-// episodes makes groups of one and the same prompt: an episode ends at random, the longest
-// ones succeed more often, and energies rise with the turn. A turn is an observation, a
-// token of reasoning and one of action.
-func episodes(r *rand.Rand, groups, size int) *reweight.Batch {
-	b := &reweight.Batch{SeqOffsets: []int64{0}}
-	span := int32(0)
-	for s := range groups * size {
-		turns := 1 + r.IntN(6)
-		reward := float32(0)
-		if r.IntN(12) < 2*turns-3 {
-			reward = 1
-		}
-		for turn := range turns {
-			b.Role = append(b.Role, reweight.RoleMasked, reweight.RoleReasoning, reweight.RoleAction)
-			b.SpanIDs = append(b.SpanIDs, -1, span, span)
-			for range 3 {
-				b.RefEnergy = append(b.RefEnergy, float32(float64(turn)+r.NormFloat64()))
-			}
-			span++
-		}
-		b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
-		b.GroupIDs, b.Rewards = append(b.GroupIDs, int32(s/size)), append(b.Rewards, reward)
-	}
-	return b
-}
-
-// TestSpearman compares correlations and their p-values with gonum's, and wants NaN where
-// an element is.
-func TestSpearman(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	for n := 2; n < 300; n += 1 + n/3 {
-		for _, noise := range []float64{0.01, 1, 10} {
-			x, y := make([]float64, n), make([]float64, n)
-			for i := range x {
-				x[i] = math.Round(9 * r.NormFloat64()) // ties
-				y[i] = noise*r.NormFloat64() - x[i]
-			}
-			got := must.Get(reweight.Spearman(x, y))
-			want := diagnostics.Spearman(x, y)
-			near(t, "rho", got.Rho, want.Rho)
-			near(t, "p", got.P, want.P)
-			x[n/2] = math.NaN()
-			if got, err := reweight.Spearman(x, y); err != nil || !math.IsNaN(got.Rho) || !math.IsNaN(got.P) {
-				t.Errorf("%v, %v of NaN", got, err)
-			}
-			if _, err := reweight.Spearman(x, y[1:]); err == nil || err.Error() != fmt.Sprintf("reweight: y has %d elements, want %d, one per element of x", n-1, n) {
-				t.Error(err)
-			}
-		}
 	}
 }
 

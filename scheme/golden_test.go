@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/diagnose"
 	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/reference"
-	"github.com/seed621a2839/reweight/reference/diagnostics"
 	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/testdata/golden"
 )
@@ -501,7 +501,7 @@ func goldenSteps(t *testing.T, file string, b *reweight.Batch) {
 	for _, name := range []string{"uniform", "actfocus", "aem", "actfocus+aem"} {
 		st := must.Get(MustParse(name).NewStep(&ws, b))
 		res := must.Get(st.Run())
-		share := must.Get(reweight.WeightMass(st.Weights, b.Role))
+		share := must.Get(diagnose.WeightMass(st.Weights, b.Role))
 		l1, squares := 0.0, 0.0
 		for _, g := range st.Grad {
 			l1 += math.Abs(float64(g))
@@ -526,16 +526,6 @@ func goldenSteps(t *testing.T, file string, b *reweight.Batch) {
 	}
 
 	x := Widen(b)
-	spearman := valueOf[struct{ All, Reasoning, Action number }](all["bottleneck_spearman"])
-	bottleneck := diagnostics.Bottleneck(x)
-	exactly(t, "bottleneck", []float64{bottleneck.All.Rho, bottleneck.Reasoning.Rho, bottleneck.Action.Rho}, []number{spearman.All, spearman.Reasoning, spearman.Action})
-	x.Advantages = reference.GRPO(x, true)
-	mean := 0.0
-	drift := diagnostics.EntropyDrift(x)
-	for _, d := range drift {
-		mean += d / float64(len(drift))
-	}
-	exactly(t, "entropy drift", []float64{mean}, []number{valueOf[number](all["entropy_drift_mean"])})
 	first := valueOf[struct{ First []number }](all["aem_span"]).First
 	exactly(t, "factors of spans", reference.AEMSpans(x, 1, 0.1, reference.ScopeGroup)[:len(first)], first)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/bench"
+	"github.com/seed621a2839/reweight/diagnose"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/found"
 	"github.com/seed621a2839/reweight/internal/printable"
@@ -48,14 +49,14 @@ type Comparison struct {
 
 	// Bottleneck is the rank correlation of a group's reward variance with its mean
 	// energy, over tokens of these roles; null without rewards or ref_energy. The two
-	// other forms of reweight.Bottleneck are null without span_ids, too.
+	// other forms of diagnose.Bottleneck are null without span_ids, too.
 	Bottleneck struct {
 		roleNumbers
 		FirstTurn  roleNumbers `json:"first_turn"`
 		GivenTurns roleNumbers `json:"given_turns"`
 	} `json:"bottleneck_spearman"`
 
-	bottleneck *reweight.BottleneckResult
+	bottleneck *diagnose.BottleneckResult
 	role       []reweight.Role
 	last       *scheme.Step // of the last scheme; nil if that is left out
 
@@ -221,7 +222,7 @@ type roleNumbers struct {
 }
 
 // numbersOf returns the coefficients; NaN stands for those of nil.
-func numbersOf(r *reweight.RoleCorrelations) roleNumbers {
+func numbersOf(r *diagnose.RoleCorrelations) roleNumbers {
 	if r == nil {
 		none := bench.Number(math.NaN())
 		return roleNumbers{none, none, none}
@@ -236,7 +237,7 @@ func (c *Comparison) findBottleneck(b *reweight.Batch) {
 	if rollout.Require(b, "ref_energy", "rewards", "group_ids") != nil {
 		return
 	}
-	r, err := reweight.Bottleneck(b)
+	r, err := diagnose.Bottleneck(b)
 	if err != nil {
 		return // an energy is not finite, which a scheme that reads it says
 	}
@@ -304,7 +305,7 @@ func newCredit(ws *reweight.Workspace, b *reweight.Batch, s scheme.Scheme) (*cre
 	if rollout.Require(b, "entropy", "span_ids") == nil {
 		one := *b
 		one.Advantages = step.Advantages
-		k.drift, err = ws.EntropyDrift(&one)
+		k.drift, err = diagnose.EntropyDrift(&one)
 	}
 	return k, err
 }
@@ -333,7 +334,7 @@ func (k *credit) figures(uniform *credit) (Scheme, error) {
 			own, others = append(own, c), append(others, uniform.of[t])
 		}
 	}
-	rank, err := reweight.Spearman(own, others)
+	rank, err := diagnose.Spearman(own, others)
 	mass := sum[reweight.RoleReasoning] + sum[reweight.RoleAction]
 	square := squares[reweight.RoleReasoning] + squares[reweight.RoleAction]
 	return Scheme{
@@ -395,13 +396,13 @@ func (c *Comparison) Notes() []string {
 		notes = append(notes, "dapo is uniform here: its penalty and its filter change the credit of no token.")
 	}
 	if c.bottleneck != nil {
-		rank := func(c reweight.Correlation) string {
+		rank := func(c diagnose.Correlation) string {
 			if math.IsNaN(c.Rho) {
 				return "undefined"
 			}
 			return fmt.Sprintf("%+.3f (p %s)", c.Rho, cli.Small(c.P))
 		}
-		form := func(name string, r reweight.RoleCorrelations) {
+		form := func(name string, r diagnose.RoleCorrelations) {
 			notes = append(notes, name, fmt.Sprintf("all tokens %s, reasoning %s, action %s.", rank(r.All), rank(r.Reasoning), rank(r.Action)))
 		}
 		form("Action bottleneck, the rank correlation of a group's reward variance with its mean energy:", c.bottleneck.RoleCorrelations)

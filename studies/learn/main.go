@@ -64,7 +64,11 @@ func doMap(m study.Map, folder string, settings train.Settings) error {
 		return err
 	}
 	if len(m.Errors) > 1 { // a part of the map has no predictions
-		verdicts(study.Predictions(effects))
+		predictions, err := study.Predictions(effects)
+		if err != nil {
+			return err
+		}
+		verdicts(predictions)
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(folder, "effects.csv"), study.EffectsCSV(effects), 0o666),

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/seed621a2839/reweight/reference/diagnostics"
+	"github.com/seed621a2839/reweight/diagnose"
 	"github.com/seed621a2839/reweight/studies/learn/train"
 	"gonum.org/v1/gonum/stat"
 )
@@ -139,7 +139,7 @@ func (p *Prediction) Verdict() string {
 }
 
 // Predictions holds the effects to the predictions of plan.md, in its order.
-func Predictions(all []Effect) []Prediction {
+func Predictions(all []Effect) ([]Prediction, error) {
 	of := func(scheme string, keep func(e Effect) bool) (lengths, differences []float64) {
 		for _, e := range all {
 			if e.Scheme == scheme && keep(e) {
@@ -157,15 +157,18 @@ func Predictions(all []Effect) []Prediction {
 	above := slices.ContainsFunc(all, func(e Effect) bool { return e.Scheme == "actfocus" && long(e) && e.Low > 0 })
 	gain := mean("actfocus", long)
 	loss := mean("actfocus", func(e Effect) bool { return e.Errors == 1 })
-	grows := diagnostics.Spearman(of("actfocus", func(e Effect) bool { return e.Errors == 0 })).Rho
+	grows, err := diagnose.Spearman(of("actfocus", func(e Effect) bool { return e.Errors == 0 }))
+	if err != nil {
+		return nil, err
+	}
 	beta := mean(train.ActFocusWithoutBeta, any) - mean("actfocus", any)
 	aem := mean("aem", any)
 	hundredths := func(x float64) string { return points(x) + " hundredths" }
 	return []Prediction{
 		{"ActFocus is better where L is 12 or 36 and q is 0", hundredths(gain), gain < 0 || !above},
 		{"ActFocus is worse where q is 1", hundredths(loss), loss > 0},
-		{"ActFocus's difference grows with L where q is 0", fmt.Sprintf("Spearman's correlation %+.1f", grows), !(grows > 0)},
+		{"ActFocus's difference grows with L where q is 0", fmt.Sprintf("Spearman's correlation %+.1f", grows.Rho), !(grows.Rho > 0)},
 		{"ActFocus with beta 0 differs from ActFocus by less than 3 hundredths", hundredths(beta), math.Abs(beta) >= 0.03},
 		{"AEM differs from uniform weights by less than 3 hundredths", hundredths(aem), math.Abs(aem) >= 0.03},
-	}
+	}, nil
 }

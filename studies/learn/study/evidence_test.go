@@ -78,7 +78,7 @@ func mapTable(effects []Effect) string {
 		}
 		fmt.Fprintln(&b)
 	}
-	verdicts(&b, Predictions(effects))
+	verdicts(&b, must.Get(Predictions(effects)))
 	return b.String()
 }
 

@@ -122,7 +122,7 @@ func TestEffects(t *testing.T) {
 				t.Errorf("p %v, corrected %v", e.P, e.Adjusted)
 			}
 		}
-		for i, p := range Predictions(all) {
+		for i, p := range must.Get(Predictions(all)) {
 			if p.Refuted != (i == number-1) {
 				t.Errorf("what refutes prediction %d: prediction %d is %s", number, i+1, p.Verdict())
 			}
