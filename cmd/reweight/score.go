@@ -85,7 +85,7 @@ func scoreCommand(args []string, out, stderr io.Writer, p *cli.Progress) (string
 func scoringFlags(flags cli.Flags) func() (scorefiles.Options, error) {
 	values := schemeFlags(flags, "actfocus", "aem", "group_norm")
 	open := rolloutFlags(flags)
-	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf takes also those without bounds")
+	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf also takes entropies without bounds")
 	return func() (opt scorefiles.Options, err error) {
 		of := scheme.MustParse("uniform").Options
 		if err := values(&of); err != nil {

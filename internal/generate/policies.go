@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -35,13 +34,10 @@ func policyClass(p reweight.Policy) string {
 	return name
 }
 
-// policyCall returns a policy as Python makes it, or nothing if a constant of it has no default.
+// policyCall returns a policy as Python makes it.
 func policyCall(p reweight.Policy) string {
 	var all []string
 	for _, f := range constants(p) {
-		if noDefault(p, f.Name) {
-			return ""
-		}
 		all = append(all, python.name(f.Name)+"="+constant(reflect.ValueOf(p).FieldByName(f.Name)))
 	}
 	return policyClass(p) + "(" + strings.Join(all, ", ") + ")"
@@ -54,14 +50,6 @@ func constant(v reflect.Value) string {
 		text += ".0"
 	}
 	return text
-}
-
-// noDefault reports whether the constant of a policy of the catalogue has no default: then it is
-// one that is refused.
-func noDefault(p reweight.Policy, field string) bool {
-	_, err := new(reweight.Workspace).Surrogate(nil, nil, nil, nil, nil, nil, 1, reweight.LossOptions{Policy: p})
-	input, ok := errors.AsType[*reweight.InputError](err)
-	return ok && input.Arg == field
 }
 
 // wordsOfPolicies replaces the names of Go in the comments of policy losses.
@@ -94,6 +82,15 @@ func title(text string) string {
 	return firstLetters.ReplaceAllStringFunc(text, strings.ToUpper)
 }
 
+// policyNames returns the classes as the elements of a list.
+func policyNames() string {
+	var all []string
+	for _, e := range native.Losses() {
+		all = append(all, policyClass(native.PolicyOf(e)))
+	}
+	return quoted(all)
+}
+
 // pythonPolicies returns _policies.py.
 func pythonPolicies(src *source) (string, error) {
 	docs, err := goDocs(src.module)
@@ -108,6 +105,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, Dict, Type
+
+__all__ = ["Policy", ` + policyNames() + `]
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class Policy:
 			case reflect.Uint64:
 				kind = "int"
 			}
-			if noDefault(p, f.Name) {
+			if f.Name == e.NoDefault {
 				value = ""
 				comment += "; it has no default"
 			}
@@ -165,14 +164,15 @@ class Policy:
 	return out.String(), nil
 }
 
-// lossDefaults returns the options of a loss as the dictionary of Python has them.
-func lossDefaults(opt reweight.LossOptions) string {
+// lossDefaults returns the options of a loss as the dictionary of Python has them, without a
+// policy that has no default.
+func lossDefaults(e *scheme.Entry) string {
 	var all []string
-	for name, v := range reflect.ValueOf(opt).Fields() {
+	for name, v := range reflect.ValueOf(e.Defaults().Loss).Fields() {
 		switch p := v.Interface().(type) {
 		case reweight.Policy:
-			if call := policyCall(p); call != "" {
-				all = append(all, "\"policy\": "+call)
+			if e.NoDefault == "" {
+				all = append(all, "\"policy\": _policies."+policyCall(p))
 			}
 		default:
 			if !v.IsZero() || name.Name == "Aggregation" {
@@ -181,18 +181,4 @@ func lossDefaults(opt reweight.LossOptions) string {
 		}
 	}
 	return strings.Join(all, ", ")
-}
-
-// policyImports returns the names that the catalogue takes from _policies.
-func policyImports() string {
-	var all []string
-	for _, e := range scheme.Entries() {
-		if e.Kind == scheme.Loss {
-			if call := policyCall(native.PolicyOf(e)); call != "" {
-				all = append(all, policyClass(native.PolicyOf(e)))
-			}
-		}
-	}
-	slices.Sort(all)
-	return strings.Join(slices.Compact(all), ", ")
 }

@@ -78,12 +78,14 @@ func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, r
 	return reweight.SurrogateSums{Tokens: int(q.tokens), Clipped: int(q.clipped), Loss: float64(q.loss), LogRatio: float64(q.log_ratio)}, nil
 }
 
-// lossOptions returns the options as C has them. Those of the last call are kept: no call of a
-// kernel allocates then.
+// lossOptions returns the options as C has them. Those of the last call are kept while its policy
+// is at the same address: no call of a kernel allocates then.
 func (r *Runner) lossOptions(opt reweight.LossOptions) C.reweight_loss_options {
-	if opt != r.lossOf {
+	address := func(p *reweight.Policy) unsafe.Pointer { return (*[2]unsafe.Pointer)(unsafe.Pointer(p))[1] }
+	if opt != r.lossOf || address(&opt.Policy) != address(&r.lossOf.Policy) { // for -0 is 0
 		r.lossOf, r.lossOptionsOf = opt, layOutLoss(opt)
 	}
+	r.lossOptionsOf.kl_coef = C.double(opt.KLCoef)
 	return r.lossOptionsOf
 }
 

@@ -5,12 +5,35 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from . import _generated
+from . import _generated, _policies
 from ._arrays import ArrayLike
 from ._errors import choice, integer, number
-from ._policies import CISPO, ClipCov, DPPOKL, DPPOTV, GMPO, GRPOS, GSPO, KLCov, PG, PPO, SAPO, VESPO
 from ._schemes import of_parts, run_scheme
 from .batch import Batch
+
+__all__ = [
+    "Entry",
+    "overlong_penalty",
+    "group_filter",
+    "rloo",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "otb",
+    "gigpo",
+    "gtpo",
+    "grpo_s",
+    "opo",
+    "pass_at_k",
+    "gdpo",
+    "gpg_advantages",
+    "empg",
+    "entropy_mask",
+    "rollout_correction",
+    "reject",
+    "off_policy_mask",
+    "fipo",
+    "rlsd",
+]
 
 
 def overlong_penalty(
@@ -803,7 +826,11 @@ class Entry(NamedTuple):
     """why a step has one entry with this; "" if it may have several"""
     without: Dict[str, str]
     """the kinds that a step with it cannot have, and why"""
+    no_default: str
+    """the option that has no default, and has to be set; "" if all have one"""
 
+
+KINDS = ("several", "reward", "advantage", "factor", "weight", "loss", "critic")  # in the order of a step
 
 ENTRIES = (
     Entry(
@@ -812,9 +839,9 @@ ENTRIES = (
         "1707.06347",
         "max(-Aρ, -A clip(ρ, 1-lo, 1+hi)); where A < 0 at most -A `dual_clip`",
         "loss", (), "loss",
-        {"policy": PPO(clip_low=0.2, clip_high=0.28, dual_clip=3.0), "aggregation": "token_mean"},
+        {"policy": _policies.PPO(clip_low=0.2, clip_high=0.28, dual_clip=3.0), "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "actfocus", (), "ActFocus",
@@ -824,7 +851,7 @@ ENTRIES = (
         "weight", (), "actfocus",
         {"alpha": 0.1, "beta": 0.5, "eps": 1e-08, "signal": "energy"},
         ("ref_energy",),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "aem", (), "AEM",
@@ -834,7 +861,7 @@ ENTRIES = (
         "factor", (), "aem",
         {"lambda_": 1, "guard": 0.1, "scope": "group"},
         ("seq_offsets", "group_ids", "span_ids", "entropy"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "grpo", ("grpo_vectorized",), "GRPO",
@@ -844,7 +871,7 @@ ENTRIES = (
         "several", ("group_norm", "seq_mean_token_mean"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "dr_grpo", (), "Dr. GRPO",
@@ -854,7 +881,7 @@ ENTRIES = (
         "several", ("group_mean", "seq_mean_token_sum_norm"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "dapo", (), "DAPO",
@@ -864,7 +891,7 @@ ENTRIES = (
         "several", ("overlong", "group_filter", "uniform"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "gpg", (), "GPG",
@@ -874,7 +901,7 @@ ENTRIES = (
         "several", ("gpg_advantages", "pg"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "group_norm", (), "GRPO",
@@ -884,7 +911,7 @@ ENTRIES = (
         "advantage", (), "grpo",
         {"eps": 1e-06, "divide_by_std": True},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "group_mean", (), "Dr. GRPO",
@@ -894,7 +921,7 @@ ENTRIES = (
         "advantage", (), "grpo",
         {"divide_by_std": False},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "overlong", ("overlong_buffer",), "overlong penalty",
@@ -904,17 +931,17 @@ ENTRIES = (
         "reward", (), "overlong_penalty",
         {"maximum": 20480, "buffer": 4096, "penalty": 1},
         ("seq_offsets",),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "kl_rewards", ("use_kl_in_reward",), "KL in the reward",
-        "of tokens: the outcome, less the divergence from the reference",
+        "per token: the trajectory's reward, less the KL from the reference",
         "verl",
         "r_t = [last response token] r - `kl_coef` k_t of l_old against l_ref",
         "reward", (), "kl_rewards",
         {"kl": "k1", "kl_coef": 0.001},
         ("seq_offsets", "rewards", "old_logprobs", "ref_logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "group_filter", ("filter_groups",), "group filter",
@@ -924,7 +951,7 @@ ENTRIES = (
         "weight", (), "group_filter",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "rloo", ("rloo_vectorized",), "RLOO",
@@ -934,7 +961,7 @@ ENTRIES = (
         "advantage", (), "rloo",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "reinforce++", ("reinforce_plus_plus", "reinforce"), "REINFORCE++",
@@ -944,7 +971,7 @@ ENTRIES = (
         "advantage", (), "reinforce_plus_plus",
         {"gamma": 1},
         ("seq_offsets", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "reinforce++_baseline", ("reinforce_plus_plus_baseline", "reinforce_baseline"), "REINFORCE++-baseline",
@@ -954,7 +981,7 @@ ENTRIES = (
         "advantage", (), "reinforce_plus_plus_baseline",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "otb", ("optimal_token_baseline",), "OTB",
@@ -964,7 +991,7 @@ ENTRIES = (
         "advantage", (), "otb",
         {"turns": False, "zero_tail": True},
         ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "otb_turns", ("tir_optimal_token_baseline",), "OTB over turns",
@@ -974,7 +1001,7 @@ ENTRIES = (
         "advantage", (), "otb",
         {"turns": True, "zero_tail": True},
         ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gigpo", (), "GiGPO",
@@ -984,7 +1011,7 @@ ENTRIES = (
         "advantage", (), "gigpo",
         {"gamma": 0.95, "omega": 1, "divide_by_std": False, "per_step": False},
         ("seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gtpo", (), "GTPO",
@@ -994,7 +1021,7 @@ ENTRIES = (
         "advantage", (), "gtpo",
         {"base": 1, "bonus": 0.1, "threshold": 0.5, "entropy_low": 0, "entropy_high": inf, "normalization": "separate", "scope": "group"},
         ("seq_offsets", "group_ids", "rewards", "entropy"),
-        True, "both make the advantages, and a step has them from one", {},
+        True, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "grpo_s", (), "GRPO-S",
@@ -1004,7 +1031,7 @@ ENTRIES = (
         "advantage", (), "grpo_s",
         {"base": 1, "bonus": 0.1, "threshold": 0.5, "entropy_low": 0, "entropy_high": inf, "normalization": "joint", "scope": "group"},
         ("seq_offsets", "group_ids", "rewards", "entropy"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "opo", (), "OPO",
@@ -1014,7 +1041,7 @@ ENTRIES = (
         "advantage", (), "opo",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "pass_at_k", ("grpo_passk",), "pass@k",
@@ -1024,7 +1051,7 @@ ENTRIES = (
         "advantage", (), "pass_at_k",
         {"eps": 1e-06, "divide_by_std": True},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gdpo", (), "GDPO",
@@ -1034,7 +1061,7 @@ ENTRIES = (
         "advantage", (), "gdpo",
         {"eps": 1e-06, "divide_by_std": True, "reward_weights": None},
         ("seq_offsets", "group_ids", "reward_parts"),
-        False, "both make the advantages, and a step has them from one", {"reward": "the advantages are made from the parts of the reward, to which nothing is added"},
+        False, "both make the advantages, and a step has them from one", {"reward": "the advantages are made from the parts of the reward, to which nothing is added"}, "",
     ),
     Entry(
         "gpg_advantages", (), "GPG",
@@ -1044,7 +1071,7 @@ ENTRIES = (
         "advantage", (), "gpg_advantages",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gae", (), "GAE",
@@ -1054,7 +1081,7 @@ ENTRIES = (
         "advantage", (), "gae",
         {"gamma": 1, "lambda_": 1},
         ("seq_offsets", "values", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "empg", (), "EMPG",
@@ -1064,7 +1091,7 @@ ENTRIES = (
         "advantage", (), "empg",
         {"k": 1, "k_future": 1, "zeta": 0.05},
         ("seq_offsets", "span_ids", "advantages", "entropy"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "entropy_mask", (), "high-entropy tokens",
@@ -1074,7 +1101,7 @@ ENTRIES = (
         "weight", (), "entropy_mask",
         {"rho": 0.2},
         ("entropy",),
-        True, "", {},
+        True, "", {}, "",
     ),
     Entry(
         "gspo", (), "GSPO",
@@ -1082,9 +1109,9 @@ ENTRIES = (
         "2507.18071",
         "as PPO with s = e^(mean_q(l - l_old)) for ρ, the mean being at most 10",
         "loss", (), "loss",
-        {"policy": GSPO(clip_low=0.0003, clip_high=0.0004, dual_clip=0.0, sequence="trajectory"), "aggregation": "seq_mean_token_mean"},
+        {"policy": _policies.GSPO(clip_low=0.0003, clip_high=0.0004, dual_clip=0.0, sequence="trajectory"), "aggregation": "seq_mean_token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "luspo", (), "LUSPO",
@@ -1092,9 +1119,9 @@ ENTRIES = (
         "2602.05261",
         "as GSPO",
         "loss", (), "loss",
-        {"policy": GSPO(clip_low=0.0003, clip_high=0.0004, dual_clip=0.0, sequence="trajectory"), "aggregation": "seq_mean_token_sum"},
+        {"policy": _policies.GSPO(clip_low=0.0003, clip_high=0.0004, dual_clip=0.0, sequence="trajectory"), "aggregation": "seq_mean_token_sum"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "grpo_s_ratio", (), "GRPO-S",
@@ -1102,9 +1129,9 @@ ENTRIES = (
         "2508.04349",
         "as PPO with s = mean_q ρ for ρ",
         "loss", (), "loss",
-        {"policy": GRPOS(clip_low=0.2, clip_high=0.28, dual_clip=0.0, sequence="trajectory"), "aggregation": "seq_mean_token_mean"},
+        {"policy": _policies.GRPOS(clip_low=0.2, clip_high=0.28, dual_clip=0.0, sequence="trajectory"), "aggregation": "seq_mean_token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "cispo", (), "CISPO",
@@ -1112,9 +1139,9 @@ ENTRIES = (
         "2506.13585",
         "-A sg[clip(ρ, 1-lo, 1+hi)] l",
         "loss", (), "loss",
-        {"policy": CISPO(clip_low=1.0, clip_high=4.0), "aggregation": "token_mean"},
+        {"policy": _policies.CISPO(clip_low=1.0, clip_high=4.0), "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "sapo", (), "SAPO",
@@ -1122,9 +1149,9 @@ ENTRIES = (
         "2511.20347",
         "-A (4/τ) sigmoid(τ (ρ - 1)), τ is `tau_pos` where A > 0 and `tau_neg` elsewhere",
         "loss", (), "loss",
-        {"policy": SAPO(tau_pos=1.0, tau_neg=1.05), "aggregation": "seq_mean_token_mean"},
+        {"policy": _policies.SAPO(tau_pos=1.0, tau_neg=1.05), "aggregation": "seq_mean_token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "pg", (), "PG",
@@ -1132,9 +1159,9 @@ ENTRIES = (
         "2504.02546",
         "-A l",
         "loss", (), "loss",
-        {"policy": PG(), "aggregation": "token_mean"},
+        {"policy": _policies.PG(), "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "dppo_tv", (), "DPPO-TV",
@@ -1142,9 +1169,9 @@ ENTRIES = (
         "2602.04879",
         "-A sg[min(ρ, `ratio_cap`)] l; 0 where A > 0 and e^l - e^l_old > hi, or A <= 0 and e^l - e^l_old < -lo",
         "loss", (), "loss",
-        {"policy": DPPOTV(clip_low=0.2, clip_high=0.2, ratio_cap=20.0), "aggregation": "token_mean"},
+        {"policy": _policies.DPPOTV(clip_low=0.2, clip_high=0.2, ratio_cap=20.0), "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "vespo", (), "VESPO",
@@ -1152,9 +1179,9 @@ ENTRIES = (
         "2602.10693",
         "-A sg[φ] l, φ = e^(b + k y - b e^y), y = Σ_q (l - l_old), kept between log 1e-8 and 20; k and b are `power_pos` and `decay_pos`, where A < 0 `power_neg` and `decay_neg`",
         "loss", (), "loss",
-        {"policy": VESPO(power_pos=2.0, decay_pos=3.0, power_neg=3.0, decay_neg=2.0), "aggregation": "token_mean"},
+        {"policy": _policies.VESPO(power_pos=2.0, decay_pos=3.0, power_neg=3.0, decay_neg=2.0), "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "dppo_kl", (), "DPPO-KL",
@@ -1162,9 +1189,9 @@ ENTRIES = (
         "2602.04879",
         "as DPPO-TV; 0 where A > 0, l > l_old and kl > hi, or A <= 0, l < l_old and kl > lo; kl = q log(q/p) + (1-q) log((1-q + 1e-8)/(1-p + 1e-8)), q = e^l_old, p = e^l",
         "loss", (), "loss",
-        {"policy": DPPOKL(clip_low=0.05, clip_high=0.05, ratio_cap=20.0), "aggregation": "token_mean"},
+        {"policy": _policies.DPPOKL(clip_low=0.05, clip_high=0.05, ratio_cap=20.0), "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "dro", (), "DRO",
@@ -1174,7 +1201,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {"factor": "dro has no factors of tokens", "weight": "dro has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "dro has no factors of tokens", "weight": "dro has no weights of tokens"}, "policy",
     ),
     Entry(
         "gmpo", ("geo_mean",), "GMPO",
@@ -1182,9 +1209,9 @@ ENTRIES = (
         "2507.20673",
         "of a trajectory -Ā_q e^(m̄_q), bars over A and m being sums divided by n_q + 1e-8, m̄ at most 20; m = l - l_old, at most hi where A > 0, at least -lo where A < 0, and 0 where A = 0",
         "loss", (), "loss",
-        {"policy": GMPO(clip_low=0.4, clip_high=0.4), "aggregation": "token_mean"},
+        {"policy": _policies.GMPO(clip_low=0.4, clip_high=0.4), "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {"factor": "gmpo has no factors of tokens", "weight": "gmpo has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "gmpo has no factors of tokens", "weight": "gmpo has no weights of tokens"}, "",
     ),
     Entry(
         "clip_cov", (), "Clip-Cov",
@@ -1192,9 +1219,9 @@ ENTRIES = (
         "2505.22617",
         "as PPO, and 0 for max(1, ⌊`cov_share` n⌋) of the tokens that PPO does not clip and c is between `cov_low` and `cov_high`, drawn by `seed`; c = (A - mean A)(l - mean l) over the n tokens of the batch",
         "loss", (), "loss",
-        {"policy": ClipCov(clip_low=0.2, clip_high=0.2, cov_share=0.0002, cov_low=1.0, cov_high=5.0, seed=0), "aggregation": "token_mean"},
+        {"policy": _policies.ClipCov(clip_low=0.2, clip_high=0.2, cov_share=0.0002, cov_low=1.0, cov_high=5.0, seed=0), "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {"factor": "clip_cov has no factors of tokens", "weight": "clip_cov has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "clip_cov has no factors of tokens", "weight": "clip_cov has no weights of tokens"}, "",
     ),
     Entry(
         "kl_cov", (), "KL-Cov",
@@ -1202,9 +1229,9 @@ ENTRIES = (
         "2505.22617",
         "-Aρ, and + `cov_coef` abs(l - l_old) for the max(1, ⌊`cov_share` n⌋) tokens of largest c",
         "loss", (), "loss",
-        {"policy": KLCov(cov_share=0.0002, cov_coef=1.0), "aggregation": "token_mean"},
+        {"policy": _policies.KLCov(cov_share=0.0002, cov_coef=1.0), "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {"factor": "kl_cov has no factors of tokens", "weight": "kl_cov has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "kl_cov has no factors of tokens", "weight": "kl_cov has no weights of tokens"}, "",
     ),
     Entry(
         "seq_mean_token_mean", (), "PPO",
@@ -1212,9 +1239,9 @@ ENTRIES = (
         "verl",
         "as PPO",
         "loss", (), "loss",
-        {"policy": PPO(clip_low=0.2, clip_high=0.28, dual_clip=3.0), "aggregation": "seq_mean_token_mean"},
+        {"policy": _policies.PPO(clip_low=0.2, clip_high=0.28, dual_clip=3.0), "aggregation": "seq_mean_token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "seq_mean_token_sum", (), "PPO",
@@ -1222,9 +1249,9 @@ ENTRIES = (
         "verl",
         "as PPO",
         "loss", (), "loss",
-        {"policy": PPO(clip_low=0.2, clip_high=0.28, dual_clip=3.0), "aggregation": "seq_mean_token_sum"},
+        {"policy": _policies.PPO(clip_low=0.2, clip_high=0.28, dual_clip=3.0), "aggregation": "seq_mean_token_sum"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "seq_mean_token_sum_norm", (), "PPO",
@@ -1232,9 +1259,9 @@ ENTRIES = (
         "verl",
         "as PPO",
         "loss", (), "loss",
-        {"policy": PPO(clip_low=0.2, clip_high=0.28, dual_clip=3.0), "aggregation": "seq_mean_token_sum_norm"},
+        {"policy": _policies.PPO(clip_low=0.2, clip_high=0.28, dual_clip=3.0), "aggregation": "seq_mean_token_sum_norm"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "tis", ("correction",), "truncated importance sampling",
@@ -1244,7 +1271,7 @@ ENTRIES = (
         "factor", (), "rollout_correction",
         {"level": "token", "mask": False, "low": 0, "high": 2, "normalize": False},
         ("seq_offsets", "old_logprobs", "rollout_logprobs"),
-        False, "both are the ratio to the engine, which would count twice", {},
+        False, "both are the ratio to the engine, which would count twice", {}, "",
     ),
     Entry(
         "icepop", (), "IcePop",
@@ -1254,7 +1281,7 @@ ENTRIES = (
         "factor", (), "rollout_correction",
         {"level": "token", "mask": True, "low": 0.5, "high": 5, "normalize": False},
         ("seq_offsets", "old_logprobs", "rollout_logprobs"),
-        False, "both are the ratio to the engine, which would count twice", {},
+        False, "both are the ratio to the engine, which would count twice", {}, "",
     ),
     Entry(
         "reject", (), "rejection",
@@ -1264,7 +1291,7 @@ ENTRIES = (
         "weight", (), "reject",
         {"statistic": "token_k1", "low": 0.5, "high": 2},
         ("seq_offsets", "old_logprobs", "rollout_logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "off_policy_mask", ("opsm",), "off-policy mask",
@@ -1274,7 +1301,7 @@ ENTRIES = (
         "factor", (), "off_policy_mask",
         {},
         ("seq_offsets", "advantages", "old_logprobs", "logprobs"),
-        False, "", {},
+        False, "", {}, "delta",
     ),
     Entry(
         "fipo", (), "FIPO",
@@ -1284,7 +1311,7 @@ ENTRIES = (
         "factor", (), "fipo",
         {"half_life": 32, "filter": 10, "clip": 0.2, "high_only": True, "safety": 4},
         ("seq_offsets", "advantages", "old_logprobs", "logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "rlsd", (), "RLSD",
@@ -1294,7 +1321,7 @@ ENTRIES = (
         "factor", (), "rlsd",
         {"lambda_": 0.5, "clip": 0.2, "negative_only": False},
         ("seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "value_loss", (), "value loss",
@@ -1304,7 +1331,7 @@ ENTRIES = (
         "critic", (), "value_loss",
         {"clip": 0.5, "aggregation": "token_mean", "norm_length": 0},
         ("new_values", "values", "returns"),
-        False, "", {},
+        False, "", {}, "",
     ),
 )
 """The catalogue, in the order of reports."""

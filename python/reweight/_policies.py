@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Dict, Type
 
+__all__ = ["Policy", "PPO", "GSPO", "GRPOS", "CISPO", "SAPO", "PG", "DPPOTV", "VESPO", "DPPOKL", "DRO", "GMPO", "ClipCov", "KLCov"]
+
 
 @dataclass(frozen=True)
 class Policy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _generated, _policies
@@ -444,9 +445,17 @@ def policy_of(policy: Union[str, Policy]) -> Policy:
         classes = ", ".join(c.__name__ for c in _policies.POLICIES.values())
         raise TypeError(f"policy is {described(policy)}, want the name of a loss, or one of reweight's {classes}")
     choice("policy", policy, POLICIES)
-    if policy == "dro":
-        raise InputError("policy", 'is "dro", whose beta has no default, want reweight.DRO(beta=...)')
-    return _policies.POLICIES[policy]()
+    try:
+        return _policies.POLICIES[policy]()
+    except TypeError:
+        raise InputError("policy", f'is "{policy}", want {without_default(policy)}: it has no default') from None
+
+
+def without_default(policy: str) -> str:
+    """Says how to make the policy of that name, of which a constant has no default: "reweight.DRO(beta=...)"."""
+    of = _policies.POLICIES[policy]
+    lacking = (f"{field.name}=..." for field in dataclasses.fields(of) if field.default is dataclasses.MISSING)
+    return f"reweight.{of.__name__}({', '.join(lacking)})"
 
 
 def loss_values(options: Dict[str, Any], unread: Collection[str] = ()) -> List[Any]:

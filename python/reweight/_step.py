@@ -11,18 +11,15 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 import numpy as np
 
 from . import _catalogue, _schemes
-from ._catalogue import ENTRIES, Entry
+from ._catalogue import ENTRIES, KINDS, Entry
 from ._errors import InputError, described
 from ._kernels import multiply
 from ._schemes import LossResult, ValueLossResult
 from ._show import picture
 from .batch import MASKED, Batch, bind
 
-_KINDS = ("several", "reward", "advantage", "factor", "weight", "loss", "critic")
 _BY_NAME = {name: entry for entry in ENTRIES for name in (entry.name, *entry.synonyms)}
 _UNIFORM = _BY_NAME["uniform"]
-# The options that somebody has to set, and to what.
-_NO_DEFAULT = {"off_policy_mask": ("delta", "a number"), "dro": ("policy", "reweight.DRO(beta=...)")}
 
 
 def schemes() -> List[Entry]:
@@ -74,8 +71,8 @@ class Step:
         self._last: Optional["weakref.ref[Batch]"] = None
         self.options: Dict[str, Dict[str, Any]] = {e.name: dict(e.defaults) for e in (_BY_NAME["group_norm"], _UNIFORM, *entries)}
         for e in entries:
-            if e.name in _NO_DEFAULT:
-                self.options[e.name][_NO_DEFAULT[e.name][0]] = None
+            if e.no_default:
+                self.options[e.name][e.no_default] = None
 
     def __repr__(self) -> str:
         return f"reweight.scheme({self.name!r})"
@@ -185,9 +182,9 @@ class Step:
     def _given(self, e: Entry) -> Dict[str, Any]:
         """Returns the options of the entry, of which none without a default may be None."""
         options = self.options[e.name]
-        name, want = _NO_DEFAULT.get(e.name, ("", ""))
-        if name and options.get(name) is None:
-            raise InputError(f'options["{e.name}"]["{name}"]', f"is None, want {want}: it has no default")
+        if e.no_default and options.get(e.no_default) is None:
+            want = _schemes.without_default(e.name) if e.kind == "loss" else "a number"
+            raise InputError(f'options["{e.name}"]["{e.no_default}"]', f"is None, want {want}: it has no default")
         return options
 
     def _compute(self, e: Entry, batch: Batch) -> Any:
@@ -252,7 +249,7 @@ def _makes_advantages(e: Entry) -> bool:
 
 
 def _parts(e: Entry) -> List[Entry]:
-    return [p for name in e.of for p in _parts(_BY_NAME[name])] if e.of else [e]
+    return [_BY_NAME[name] for name in e.of] or [e]
 
 
 def _conflict(a: Entry, b: Entry) -> str:
@@ -307,7 +304,7 @@ def scheme(names: str) -> Step:
     if any(e.name == "kl_rewards" for e in entries) and not any("token_rewards|rewards" in e.reads for e in entries):
         raise InputError("names", "has kl_rewards, which makes rewards of tokens, and no advantages that read them: join reinforce++ or gae")
     named.sort(key=ENTRIES.index)
-    entries.sort(key=lambda e: (_KINDS.index(e.kind), ENTRIES.index(e)))
+    entries.sort(key=lambda e: (KINDS.index(e.kind), ENTRIES.index(e)))
     if len(named) > 1 and named[0] is _UNIFORM:  # which the others change
         del named[0]
     return Step("+".join(e.name for e in named), named, entries)

@@ -1,5 +1,6 @@
 """The operators of reweight.torch in PyTorch's compilers and transforms."""
 
+import dataclasses
 import itertools
 import unittest
 import warnings
@@ -11,9 +12,8 @@ except ImportError:
 
 import numpy as np
 import reweight
-from reweight import _operators
+from reweight import _operators, _policies
 from reweight.torch import linear_loss, linear_token_stats, loss, token_stats, value_loss
-from support import with_policy
 from test_torch import Case, Stats, chosen, expected, numbers
 
 ops = torch.ops.reweight
@@ -186,19 +186,29 @@ class Compiled(Case):
         ids, role = chosen((2, 5), 40, 4), torch.ones(2, 5, dtype=torch.uint8)
         new, old, other, ref = (numbers((2, 5), seed, 0.3) for seed in range(5, 9))
         arrays = dict(role=role, old_logprobs=old, advantages=other, ref_logprobs=ref, values=old, returns=other)
-        of_loss = lambda *names, shift={}, **more: (
-            lambda x, new: loss(
-                new, reweight.Batch(**arrays), **with_policy({**more, **{name: x + shift.get(name, 0) for name in names}})
-            )[:1], [new],
-        )  # fmt: skip
+
+        def options(names, policy="ppo", shift={}, **more):
+            """What makes the options of a loss of a number: the constants of the policy and others."""
+            of = _policies.POLICIES[policy]
+            fields = [field.name for field in dataclasses.fields(of) if field.name in names]
+            others = [name for name in names if name not in fields]
+            return lambda x: {
+                "policy": of(**{name: x + shift.get(name, 0) for name in fields}), **more, **{name: x for name in others}
+            }  # fmt: skip
+
+        def of_loss(*names, **more):
+            made = options(names, **more)
+            return lambda x, new: loss(new, reweight.Batch(**arrays), **made(x))[:1], [new]
+
         of_critic = lambda name, **more: (
             lambda x, new: value_loss(new, reweight.Batch(**arrays), **more, **{name: x})[:1], [new]
         )  # fmt: skip
         of_head = lambda name: (lambda x, h, w: linear_token_stats(h, w, ids, lse=True, **{name: x}), [hidden, weight])
-        of_both = lambda *names, **more: (
-            lambda x, h, w: linear_loss(h, w, ids, reweight.Batch(**arrays), **with_policy({**more, **{name: x for name in names}}))[:1],
-            [hidden, weight],
-        )  # fmt: skip
+
+        def of_both(*names, **more):
+            made = options(names, **more)
+            return lambda x, h, w: linear_loss(h, w, ids, reweight.Batch(**arrays), **made(x))[:1], [hidden, weight]
+
         shares, counts = [(k + 1) / 16 for k in range(12)], range(1, 13)
         per_length = dict(aggregation="seq_mean_token_sum_norm")
         steps = {

@@ -302,7 +302,7 @@ class Errors(TestCase):
                 "ratio_cap is 0, want a finite number above 0",
                 lambda: reweight.loss(b, policy=reweight.DPPOTV(ratio_cap=0)),
             ),
-            ("policy", 'policy is "dro", whose beta has no default, want reweight.DRO(beta=...)', lambda: reweight.loss(b, policy="dro")),
+            ("policy", 'policy is "dro", want reweight.DRO(beta=...): it has no default', lambda: reweight.loss(b, policy="dro")),
             (
                 "cov_high",
                 "cov_high is 0.5, want at least the 1 of cov_low",
