@@ -464,10 +464,11 @@ def loss_values(options: Dict[str, Any], unread: Collection[str] = ()) -> List[A
     defaults = _generated.LOSS_DEFAULTS[POLICIES.index(policy.name)]
     values: List[Any] = []
     for name, *_ in _generated.LossOptions._fields_:
+        value: Any = 1.0
         if name == "policy":
             value = POLICIES.index(policy.name)
         elif name in unread:
-            value = 1.0
+            pass
         elif not hasattr(policy, name) and options.get(name) is None:  # of another policy, or its aggregation
             value = getattr(defaults, name)
         else:
