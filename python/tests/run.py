@@ -51,7 +51,8 @@ def main():
             failed += [] if passed else [module]
     finally:
         pool.shutdown(cancel_futures=True)  # where somebody interrupts it
-    print(f"Ran {ran} tests of {len(modules)} modules on {cpus} CPUs in {time.monotonic() - begin:.0f} s: {skipped} skipped")
+    took = time.monotonic() - begin
+    print(f"Ran {ran} tests of {len(modules)} modules on {cpus} CPUs in {took:.0f} s: {skipped} skipped")
     if failed:
         sys.exit("failed: " + ", ".join(sorted(failed)))
 
