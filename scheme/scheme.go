@@ -80,6 +80,9 @@ type Entry struct {
 	One     string
 	Without map[Kind]string
 
+	// NoDefault is the field of its options that somebody has to set, "" if all have defaults.
+	NoDefault string
+
 	// Flags are its options on the command line. Those of uniform are of every loss.
 	Flags []Flag
 

@@ -245,7 +245,7 @@ var table = []*Entry{
 	},
 	{
 		Name: "kl_rewards", Synonyms: []string{"use_kl_in_reward"}, Title: "KL in the reward", Source: "verl",
-		Doc:     "of tokens: the outcome, less the divergence from the reference",
+		Doc:     "per token: the trajectory's reward, less the KL from the reference",
 		Formula: "r_t = [last response token] r - `KLCoef` k_t of l_old against l_ref",
 		Kind:    Reward, Method: "KLRewards", C: "kl_rewards", Dst: "rewards", DefaultName: "DefaultKLRewards", golden: "kl.json", part: true,
 		Reads: []string{"seq_offsets", "rewards", "old_logprobs", "ref_logprobs"}, Alias: anywhere,
@@ -474,7 +474,7 @@ var table = []*Entry{
 		Name: "dro", Title: "DRO", Source: "verl",
 		Doc:         "the policy gradient with a quadratic penalty",
 		Formula:     "-(A l - `Beta` (l - l_old)²/2)",
-		DefaultName: "DefaultDRO", golden: "verl_losses.json",
+		DefaultName: "DefaultDRO", NoDefault: "Beta", golden: "verl_losses.json",
 		Flags: []Flag{{"dro-beta", "Beta", "dro: of the quadratic penalty, above 0; it has no default"}},
 	}),
 	policy(&reweight.DefaultGMPO, Entry{
@@ -546,7 +546,8 @@ var table = []*Entry{
 		Formula: "0 where A < 0 and mean_q(l_old - l) > δ, else 1",
 		Kind:    Factor, Method: "OffPolicyMask", C: "off_policy_mask", Dst: "factors", golden: "rollout_correction.json",
 		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
-		Flags: []Flag{{"delta", "Delta", "`nats` by which the policy may have moved on average for off_policy_mask; it has no default"}},
+		NoDefault: "Delta",
+		Flags:     []Flag{{"delta", "Delta", "`nats` by which the policy may have moved on average for off_policy_mask; it has no default"}},
 		computation: with(func(opt *Options) *OffPolicyMaskOptions { return &opt.OffPolicyMask },
 			func(ws *workspace, dst []float32, b *batch, o OffPolicyMaskOptions) error {
 				return ws.OffPolicyMask(dst, b, o.Delta)

@@ -16,7 +16,7 @@ import (
 func Exact(t testing.TB, seed uint64) (dev *gpu.Device, write func(at gpu.Ptr)) {
 	t.Helper()
 	needSupport(t)
-	w := Watch(interpreter(seed))
+	w := Watch(interpreter(t, seed))
 	return gpu.NewDevice(w), func(at gpu.Ptr) { w.Behind = at }
 }
 

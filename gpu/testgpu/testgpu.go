@@ -15,7 +15,6 @@ import (
 	"github.com/seed621a2839/reweight/gpu/cuda"
 	"github.com/seed621a2839/reweight/gpu/internal/device"
 	"github.com/seed621a2839/reweight/gpu/internal/ptx"
-	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
 // seedVariable is the environment variable that fixes the seed of the interpreter.
@@ -83,10 +82,19 @@ func open(t testing.TB) *gpu.Device {
 			t.Logf("testgpu: the interpreter ran with %s=%d", seedVariable, seed)
 		}
 	})
-	return gpu.NewDevice(interpreter(seed))
+	return gpu.NewDevice(interpreter(t, seed))
 }
 
 // interpreter returns one that has all kernels.
-func interpreter(seed uint64) *ptx.Device {
-	return must.Get(ptx.Open(must.Get(device.PTX()), ptx.Options{Seed: seed}))
+func interpreter(t testing.TB, seed uint64) *ptx.Device {
+	t.Helper()
+	kernels, err := device.PTX()
+	if err != nil {
+		t.Fatalf("testgpu: %v", err)
+	}
+	dev, err := ptx.Open(kernels, ptx.Options{Seed: seed})
+	if err != nil {
+		t.Fatalf("testgpu: %v", err)
+	}
+	return dev
 }

@@ -11,6 +11,30 @@ from ._errors import choice, integer, number
 from ._schemes import of_parts, run_scheme
 from .batch import Batch
 
+__all__ = [
+    "Entry",
+    "overlong_penalty",
+    "group_filter",
+    "rloo",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "otb",
+    "gigpo",
+    "gtpo",
+    "grpo_s",
+    "opo",
+    "pass_at_k",
+    "gdpo",
+    "gpg_advantages",
+    "empg",
+    "entropy_mask",
+    "rollout_correction",
+    "reject",
+    "off_policy_mask",
+    "fipo",
+    "rlsd",
+]
+
 
 def overlong_penalty(
     batch: Batch,
@@ -802,7 +826,11 @@ class Entry(NamedTuple):
     """why a step has one entry with this; "" if it may have several"""
     without: Dict[str, str]
     """the kinds that a step with it cannot have, and why"""
+    no_default: str
+    """the option that has no default, and has to be set; "" if all have one"""
 
+
+KINDS = ("several", "reward", "advantage", "factor", "weight", "loss", "critic")  # in the order of a step
 
 ENTRIES = (
     Entry(
@@ -813,7 +841,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "actfocus", (), "ActFocus",
@@ -823,7 +851,7 @@ ENTRIES = (
         "weight", (), "actfocus",
         {"alpha": 0.1, "beta": 0.5, "eps": 1e-08, "signal": "energy"},
         ("ref_energy",),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "aem", (), "AEM",
@@ -833,7 +861,7 @@ ENTRIES = (
         "factor", (), "aem",
         {"lambda_": 1, "guard": 0.1, "scope": "group"},
         ("seq_offsets", "group_ids", "span_ids", "entropy"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "grpo", ("grpo_vectorized",), "GRPO",
@@ -843,7 +871,7 @@ ENTRIES = (
         "several", ("group_norm", "seq_mean_token_mean"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "dr_grpo", (), "Dr. GRPO",
@@ -853,7 +881,7 @@ ENTRIES = (
         "several", ("group_mean", "seq_mean_token_sum_norm"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "dapo", (), "DAPO",
@@ -863,7 +891,7 @@ ENTRIES = (
         "several", ("overlong", "group_filter", "uniform"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "gpg", (), "GPG",
@@ -873,7 +901,7 @@ ENTRIES = (
         "several", ("gpg_advantages", "pg"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "group_norm", (), "GRPO",
@@ -883,7 +911,7 @@ ENTRIES = (
         "advantage", (), "grpo",
         {"eps": 1e-06, "divide_by_std": True},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "group_mean", (), "Dr. GRPO",
@@ -893,7 +921,7 @@ ENTRIES = (
         "advantage", (), "grpo",
         {"divide_by_std": False},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "overlong", ("overlong_buffer",), "overlong penalty",
@@ -903,17 +931,17 @@ ENTRIES = (
         "reward", (), "overlong_penalty",
         {"maximum": 20480, "buffer": 4096, "penalty": 1},
         ("seq_offsets",),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "kl_rewards", ("use_kl_in_reward",), "KL in the reward",
-        "of tokens: the outcome, less the divergence from the reference",
+        "per token: the trajectory's reward, less the KL from the reference",
         "verl",
         "r_t = [last response token] r - `kl_coef` k_t of l_old against l_ref",
         "reward", (), "kl_rewards",
         {"kl": "k1", "kl_coef": 0.001},
         ("seq_offsets", "rewards", "old_logprobs", "ref_logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "group_filter", ("filter_groups",), "group filter",
@@ -923,7 +951,7 @@ ENTRIES = (
         "weight", (), "group_filter",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "rloo", ("rloo_vectorized",), "RLOO",
@@ -933,7 +961,7 @@ ENTRIES = (
         "advantage", (), "rloo",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "reinforce++", ("reinforce_plus_plus", "reinforce"), "REINFORCE++",
@@ -943,7 +971,7 @@ ENTRIES = (
         "advantage", (), "reinforce_plus_plus",
         {"gamma": 1},
         ("seq_offsets", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "reinforce++_baseline", ("reinforce_plus_plus_baseline", "reinforce_baseline"), "REINFORCE++-baseline",
@@ -953,7 +981,7 @@ ENTRIES = (
         "advantage", (), "reinforce_plus_plus_baseline",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "otb", ("optimal_token_baseline",), "OTB",
@@ -963,7 +991,7 @@ ENTRIES = (
         "advantage", (), "otb",
         {"turns": False, "zero_tail": True},
         ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "otb_turns", ("tir_optimal_token_baseline",), "OTB over turns",
@@ -973,7 +1001,7 @@ ENTRIES = (
         "advantage", (), "otb",
         {"turns": True, "zero_tail": True},
         ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gigpo", (), "GiGPO",
@@ -983,7 +1011,7 @@ ENTRIES = (
         "advantage", (), "gigpo",
         {"gamma": 0.95, "omega": 1, "divide_by_std": False, "per_step": False},
         ("seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gtpo", (), "GTPO",
@@ -993,7 +1021,7 @@ ENTRIES = (
         "advantage", (), "gtpo",
         {"base": 1, "bonus": 0.1, "threshold": 0.5, "entropy_low": 0, "entropy_high": inf, "normalization": "separate", "scope": "group"},
         ("seq_offsets", "group_ids", "rewards", "entropy"),
-        True, "both make the advantages, and a step has them from one", {},
+        True, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "grpo_s", (), "GRPO-S",
@@ -1003,7 +1031,7 @@ ENTRIES = (
         "advantage", (), "grpo_s",
         {"base": 1, "bonus": 0.1, "threshold": 0.5, "entropy_low": 0, "entropy_high": inf, "normalization": "joint", "scope": "group"},
         ("seq_offsets", "group_ids", "rewards", "entropy"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "opo", (), "OPO",
@@ -1013,7 +1041,7 @@ ENTRIES = (
         "advantage", (), "opo",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "pass_at_k", ("grpo_passk",), "pass@k",
@@ -1023,7 +1051,7 @@ ENTRIES = (
         "advantage", (), "pass_at_k",
         {"eps": 1e-06, "divide_by_std": True},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gdpo", (), "GDPO",
@@ -1033,7 +1061,7 @@ ENTRIES = (
         "advantage", (), "gdpo",
         {"eps": 1e-06, "divide_by_std": True, "reward_weights": None},
         ("seq_offsets", "group_ids", "reward_parts"),
-        False, "both make the advantages, and a step has them from one", {"reward": "the advantages are made from the parts of the reward, to which nothing is added"},
+        False, "both make the advantages, and a step has them from one", {"reward": "the advantages are made from the parts of the reward, to which nothing is added"}, "",
     ),
     Entry(
         "gpg_advantages", (), "GPG",
@@ -1043,7 +1071,7 @@ ENTRIES = (
         "advantage", (), "gpg_advantages",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gae", (), "GAE",
@@ -1053,7 +1081,7 @@ ENTRIES = (
         "advantage", (), "gae",
         {"gamma": 1, "lambda_": 1},
         ("seq_offsets", "values", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "empg", (), "EMPG",
@@ -1063,7 +1091,7 @@ ENTRIES = (
         "advantage", (), "empg",
         {"k": 1, "k_future": 1, "zeta": 0.05},
         ("seq_offsets", "span_ids", "advantages", "entropy"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "entropy_mask", (), "high-entropy tokens",
@@ -1073,7 +1101,7 @@ ENTRIES = (
         "weight", (), "entropy_mask",
         {"rho": 0.2},
         ("entropy",),
-        True, "", {},
+        True, "", {}, "",
     ),
     Entry(
         "gspo", (), "GSPO",
@@ -1083,7 +1111,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "gspo", "clip_low": 0.0003, "clip_high": 0.0004, "aggregation": "seq_mean_token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "luspo", (), "LUSPO",
@@ -1093,7 +1121,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "gspo", "clip_low": 0.0003, "clip_high": 0.0004, "aggregation": "seq_mean_token_sum"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "grpo_s_ratio", (), "GRPO-S",
@@ -1103,7 +1131,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "grpo_s", "clip_low": 0.2, "clip_high": 0.28, "aggregation": "seq_mean_token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "cispo", (), "CISPO",
@@ -1113,7 +1141,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "cispo", "clip_low": 1, "clip_high": 4, "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "sapo", (), "SAPO",
@@ -1123,7 +1151,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "sapo", "aggregation": "seq_mean_token_mean", "tau_pos": 1, "tau_neg": 1.05},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "pg", (), "PG",
@@ -1133,7 +1161,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "pg", "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "dppo_tv", (), "DPPO-TV",
@@ -1143,7 +1171,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "dppo_tv", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token_mean", "ratio_cap": 20},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "vespo", (), "VESPO",
@@ -1153,7 +1181,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "vespo", "aggregation": "token_mean", "power_pos": 2, "decay_pos": 3, "power_neg": 3, "decay_neg": 2},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "dppo_kl", (), "DPPO-KL",
@@ -1163,7 +1191,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "dppo_kl", "clip_low": 0.05, "clip_high": 0.05, "aggregation": "token_mean", "ratio_cap": 20},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "dro", (), "DRO",
@@ -1173,7 +1201,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "dro", "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {"factor": "dro has no factors of tokens", "weight": "dro has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "dro has no factors of tokens", "weight": "dro has no weights of tokens"}, "beta",
     ),
     Entry(
         "gmpo", ("geo_mean",), "GMPO",
@@ -1183,7 +1211,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "gmpo", "clip_low": 0.4, "clip_high": 0.4, "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {"factor": "gmpo has no factors of tokens", "weight": "gmpo has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "gmpo has no factors of tokens", "weight": "gmpo has no weights of tokens"}, "",
     ),
     Entry(
         "clip_cov", (), "Clip-Cov",
@@ -1193,7 +1221,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "clip_cov", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token_mean", "cov_share": 0.0002, "cov_low": 1, "cov_high": 5},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {"factor": "clip_cov has no factors of tokens", "weight": "clip_cov has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "clip_cov has no factors of tokens", "weight": "clip_cov has no weights of tokens"}, "",
     ),
     Entry(
         "kl_cov", (), "KL-Cov",
@@ -1203,7 +1231,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "kl_cov", "aggregation": "token_mean", "cov_share": 0.0002, "cov_coef": 1},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {"factor": "kl_cov has no factors of tokens", "weight": "kl_cov has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "kl_cov has no factors of tokens", "weight": "kl_cov has no weights of tokens"}, "",
     ),
     Entry(
         "seq_mean_token_mean", (), "PPO",
@@ -1213,7 +1241,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "seq_mean_token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "seq_mean_token_sum", (), "PPO",
@@ -1223,7 +1251,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "seq_mean_token_sum"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "seq_mean_token_sum_norm", (), "PPO",
@@ -1233,7 +1261,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "seq_mean_token_sum_norm"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "tis", ("correction",), "truncated importance sampling",
@@ -1243,7 +1271,7 @@ ENTRIES = (
         "factor", (), "rollout_correction",
         {"level": "token", "mask": False, "low": 0, "high": 2, "normalize": False},
         ("seq_offsets", "old_logprobs", "rollout_logprobs"),
-        False, "both are the ratio to the engine, which would count twice", {},
+        False, "both are the ratio to the engine, which would count twice", {}, "",
     ),
     Entry(
         "icepop", (), "IcePop",
@@ -1253,7 +1281,7 @@ ENTRIES = (
         "factor", (), "rollout_correction",
         {"level": "token", "mask": True, "low": 0.5, "high": 5, "normalize": False},
         ("seq_offsets", "old_logprobs", "rollout_logprobs"),
-        False, "both are the ratio to the engine, which would count twice", {},
+        False, "both are the ratio to the engine, which would count twice", {}, "",
     ),
     Entry(
         "reject", (), "rejection",
@@ -1263,7 +1291,7 @@ ENTRIES = (
         "weight", (), "reject",
         {"statistic": "token_k1", "low": 0.5, "high": 2},
         ("seq_offsets", "old_logprobs", "rollout_logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "off_policy_mask", ("opsm",), "off-policy mask",
@@ -1273,7 +1301,7 @@ ENTRIES = (
         "factor", (), "off_policy_mask",
         {},
         ("seq_offsets", "advantages", "old_logprobs", "logprobs"),
-        False, "", {},
+        False, "", {}, "delta",
     ),
     Entry(
         "fipo", (), "FIPO",
@@ -1283,7 +1311,7 @@ ENTRIES = (
         "factor", (), "fipo",
         {"half_life": 32, "filter": 10, "clip": 0.2, "high_only": True, "safety": 4},
         ("seq_offsets", "advantages", "old_logprobs", "logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "rlsd", (), "RLSD",
@@ -1293,7 +1321,7 @@ ENTRIES = (
         "factor", (), "rlsd",
         {"lambda_": 0.5, "clip": 0.2, "negative_only": False},
         ("seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "value_loss", (), "value loss",
@@ -1303,7 +1331,7 @@ ENTRIES = (
         "critic", (), "value_loss",
         {"clip": 0.5, "aggregation": "token_mean", "norm_length": 0},
         ("new_values", "values", "returns"),
-        False, "", {},
+        False, "", {}, "",
     ),
 )
 """The catalogue, in the order of reports."""

@@ -10,6 +10,7 @@ import numpy as np
 from support import TestCase, needs_go, needs_torch, program, random_batch, read_safetensors, torch, write_safetensors
 
 import reweight
+from reweight import _catalogue
 
 
 def rollouts(seed, padded=False):
@@ -29,28 +30,12 @@ def rollouts(seed, padded=False):
     return arrays
 
 
-# What each entry of the catalogue that has a function of its own here makes.
+# What the entries make that have a function of their own here, and need no option.
 FUNCTIONS = {
-    "rloo": reweight.rloo,
-    "reinforce++": reweight.reinforce_plus_plus,
-    "reinforce++_baseline": reweight.reinforce_plus_plus_baseline,
-    "gigpo": reweight.gigpo,
-    "gtpo": reweight.gtpo,
-    "grpo_s": reweight.grpo_s,
-    "empg": reweight.empg,
-    "entropy_mask": reweight.entropy_mask,
-    "tis": reweight.rollout_correction,
-    "reject": reweight.reject,
-    "dapo": reweight.group_filter,
-    "opo": reweight.opo,
-    "pass_at_k": reweight.pass_at_k,
-    "gpg_advantages": reweight.gpg_advantages,
-    "fipo": reweight.fipo,
-    "rlsd": reweight.rlsd,
-    "otb": reweight.otb,
-    "gdpo": reweight.gdpo,
-    "kl_rewards": reweight.kl_rewards,
+    e.name: getattr(reweight, e.function) for e in reweight.schemes() if e.function in _catalogue.__all__ and not e.no_default
 }
+FUNCTIONS["kl_rewards"] = reweight.kl_rewards
+del FUNCTIONS["overlong"]  # which has an element for each trajectory
 
 
 # Options without a default: of the entry, and the flag of the command line.

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..torch import linear_token_stats
-from . import HookError, find_hook, replace
+from ._hooks import HookError, find_hook, replace
 
 _WRITTEN_FOR = "TRL 1.16.0"
 _OURS = {"log_probs", "entropy"}

@@ -40,7 +40,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .. import InputError
 from .._errors import described
-from . import Credit, HookError, Report, find_hook, replace, token_advantages, version_of
+from . import Credit, HookError, token_advantages
+from ._hooks import find_hook, replace, version_of
+from ._report import Report
 
 WRITTEN_FOR = "TRL 1.16.0"
 

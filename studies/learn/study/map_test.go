@@ -29,6 +29,22 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// A run that cannot be done is an error that names it, and no line of the file.
+func TestDoFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "runs.csv")
+	settings := train.Default
+	settings.Hidden, settings.Demonstrations, settings.Iterations, settings.Evaluation = 4, 8, 1, 1
+	run := SmokeMap.Choosing()[0]
+	run.Scheme = "nothing"
+	err := Table{}.Do(path, settings, []train.Run{run}, func(done, of int) { t.Errorf("%d of %d are done", done, of) })
+	if err == nil || !strings.Contains(err.Error(), "Scheme:nothing") || !strings.Contains(err.Error(), `"nothing"`) {
+		t.Errorf("error %v", err)
+	}
+	if rows := must.Get(Read(path)); len(rows) != 0 {
+		t.Errorf("the file has %d runs", len(rows))
+	}
+}
+
 // Each scheme is compared at the rate that was best for it, in each cell by itself.
 func TestMapRates(t *testing.T) {
 	m := SmokeMap

@@ -103,7 +103,11 @@ func (done Table) Do(path string, settings train.Settings, runs []train.Run, sai
 		lines.Write(columns) // the first error stays, and Error returns it
 	}
 	left := slices.DeleteFunc(slices.Clone(runs), func(run train.Run) bool { _, ok := done[run]; return ok })
-	next, results := make(chan train.Run, len(left)), make(chan train.Result, len(left))
+	type attempt struct {
+		train.Result
+		err error
+	}
+	next, ended := make(chan train.Run, len(left)), make(chan attempt, len(left))
 	for _, run := range left {
 		next <- run
 	}
@@ -112,19 +116,21 @@ func (done Table) Do(path string, settings train.Settings, runs []train.Run, sai
 	for range runtime.GOMAXPROCS(0) {
 		go func() {
 			for run := range next {
-				warm := starts.For(run)
-				result := settings.Do(run, warm)
-				if run.Scheme == Uniform { // the warm start of all others too
-					result.Decided = settings.Decided(warm, run)
+				result, err := do(&starts, run)
+				if err != nil {
+					err = fmt.Errorf("%+v: %w", run, err)
 				}
-				results <- result
+				ended <- attempt{result, err}
 			}
 		}()
 	}
 	for i := range left {
-		result := <-results
-		done[result.Run] = result
-		lines.Write(line(result))
+		a := <-ended
+		if a.err != nil {
+			return a.err
+		}
+		done[a.Run] = a.Result
+		lines.Write(line(a.Result))
 		lines.Flush()
 		if err := lines.Error(); err != nil {
 			return err
@@ -132,4 +138,20 @@ func (done Table) Do(path string, settings train.Settings, runs []train.Run, sai
 		said(i+1, len(left))
 	}
 	return nil
+}
+
+// do does a run.
+func do(starts *train.Starts, run train.Run) (train.Result, error) {
+	warm, err := starts.For(run)
+	if err != nil {
+		return train.Result{}, err
+	}
+	result, err := starts.Settings.Do(run, warm)
+	if err != nil {
+		return train.Result{}, err
+	}
+	if run.Scheme == Uniform { // the warm start of all others too
+		result.Decided = starts.Settings.Decided(warm, run)
+	}
+	return result, nil
 }

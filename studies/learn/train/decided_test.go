@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/studies/learn/env"
 )
 
@@ -42,7 +43,7 @@ func TestDrawnAgain(t *testing.T) {
 	small := small
 	small.Demonstrations = 9600
 	run := Run{Game: "bandit", Fluent: 1, Errors: 1}
-	agent := small.WarmStart(run)
+	agent := must.Get(small.WarmStart(run))
 	all := slices.Repeat(starts(6, 1, forDecided, 5, 0), 3)
 	for i := range all {
 		all[i].again = uint64(i + 1)
@@ -65,7 +66,7 @@ func TestDrawnAgain(t *testing.T) {
 		t.Errorf("D is %.2f where the answer follows the plan", d)
 	}
 	run.Errors = 0
-	if d := small.Decided(small.WarmStart(run), run); !(math.Abs(d) < 0.1) {
+	if d := small.Decided(must.Get(small.WarmStart(run)), run); !(math.Abs(d) < 0.1) {
 		t.Errorf("D is %.2f where all mistakes are in the answer", d)
 	}
 }

@@ -20,22 +20,30 @@ import (
 // Do trains from a warm start, which is the frozen reference too. Runs at the same
 // time may share it. The same run, settings and start give the same result to the
 // last bit, but for Seconds, on every instruction set and every CPU.
-func (s Settings) Do(run Run, warm *policy.Policy) Result { return s.do(run, warm, reweight.Auto) }
+func (s Settings) Do(run Run, warm *policy.Policy) (Result, error) {
+	return s.do(run, warm, reweight.Auto)
+}
 
-func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) Result {
+func (s Settings) do(run Run, warm *policy.Policy, isa reweight.ISA) (Result, error) {
 	began := time.Now()
-	t := s.trainer(run, warm)
+	t, err := s.trainer(run, warm)
+	if err != nil {
+		return Result{}, err
+	}
 	t.ws.ISA = isa
 	result := Result{Run: run, Start: t.evaluate(run.Seed), Decided: math.NaN()}
 	for iteration := range t.Iterations {
-		t.iterate(starts(t.Groups, t.GroupSize, forTraining, uint64(run.Seed), uint64(iteration)), &result)
+		begin := starts(t.Groups, t.GroupSize, forTraining, uint64(run.Seed), uint64(iteration))
+		if err := t.iterate(begin, &result); err != nil {
+			return Result{}, err
+		}
 	}
 	result.Success /= float64(t.Iterations)
 	result.Malformed /= float64(t.Iterations)
 	result.Final = t.evaluate(run.Seed)
 	result.Weights = fingerprint(t.agent.Parameters)
 	result.Seconds = time.Since(began).Seconds()
-	return result
+	return result, nil
 }
 
 // A trainer is a learner in training.
@@ -49,17 +57,26 @@ type trainer struct {
 	updates   int
 }
 
-func (s Settings) trainer(run Run, warm *policy.Policy) *trainer {
+func (s Settings) trainer(run Run, warm *policy.Policy) (*trainer, error) {
 	s = s.of(run)
-	return &trainer{newLearner(warm.Clone()), s, s.rules(run), run.scheme(), run.Rate, warm, 0}
+	of, err := run.scheme()
+	if err != nil {
+		return nil, err
+	}
+	return &trainer{newLearner(warm.Clone()), s, s.rules(run), of, run.Rate, warm, 0}, nil
 }
 
 // iterate plays a batch of episodes, gives them credit and updates the policy.
-func (t *trainer) iterate(begin []start, result *Result) {
+func (t *trainer) iterate(begin []start, result *Result) error {
 	episodes := t.play(t.agent, begin)
 	b := pack(episodes)
-	t.describe(b)
-	weights := t.credit(b)
+	if err := t.describe(b); err != nil {
+		return err
+	}
+	weights, err := t.credit(b)
+	if err != nil {
+		return err
+	}
 	if t.updates == 0 {
 		result.Actions = actions(b.Role)
 	}
@@ -69,44 +86,56 @@ func (t *trainer) iterate(begin []start, result *Result) {
 	for range t.Epochs {
 		for part := range t.Minibatches {
 			mini, miniWeights := slice(b, weights, part, t.Minibatches)
-			t.differentiate(&mini, miniWeights, t.scheme.Options.Loss)
+			if _, err := t.differentiate(&mini, miniWeights, t.scheme.Options.Loss); err != nil {
+				return err
+			}
 			t.updates++
 			t.update(t.rate * min(1, float64(t.updates)/float64(max(t.Warmup, 1))))
 		}
 	}
 	result.Success += success(episodes)
 	result.Malformed += malformed(episodes)
+	return nil
 }
 
 // describe sets what the batch says about the policy that played it and about
 // the frozen reference.
-func (t *trainer) describe(b *reweight.Batch) {
+func (t *trainer) describe(b *reweight.Batch) error {
 	v := look(t.agent, b)
 	logprobs, other := v.floats(), v.floats()
 	stats := reweight.Stats{Logprob: logprobs, Entropy: other}
-	check(t.ws.TokenStats(stats, v.logits, v.ids, reweight.DefaultTokenStats))
+	if err := t.ws.TokenStats(stats, v.logits, v.ids, reweight.DefaultTokenStats); err != nil {
+		return err
+	}
 	b.OldLogprobs, b.Entropy = v.spread(logprobs), v.spread(other)
 	b.Values = v.spread(t.agent.Values(v.tape.State, v.rows))
 
 	v = look(t.reference, b)
 	stats = reweight.Stats{Logprob: logprobs, LSE: other}
-	check(t.ws.TokenStats(stats, v.logits, v.ids, reweight.DefaultTokenStats))
+	if err := t.ws.TokenStats(stats, v.logits, v.ids, reweight.DefaultTokenStats); err != nil {
+		return err
+	}
 	for i := range other {
 		other[i] = -other[i] // energy
 	}
 	b.RefLogprobs, b.RefEnergy = v.spread(logprobs), v.spread(other)
+	return nil
 }
 
 // credit gives the batch its advantages and, for a critic, its returns, and returns the
 // weights of the tokens in the loss, nil if all are 1.
-func (t *trainer) credit(b *reweight.Batch) (weights []float32) {
+func (t *trainer) credit(b *reweight.Batch) (weights []float32, err error) {
 	now := *b
 	now.Logprobs, now.NewValues = b.OldLogprobs, b.Values // the policy has just played
 	step, err := t.scheme.NewStep(&t.ws, &now)
-	check(err)
-	check(step.Credit())
+	if err != nil {
+		return nil, err
+	}
+	if err := step.Credit(); err != nil {
+		return nil, err
+	}
 	b.Advantages, b.Returns = step.Advantages, step.Returns
-	return step.Weights
+	return step.Weights, nil
 }
 
 // evaluate returns the success of the policy on episodes that are kept for that.

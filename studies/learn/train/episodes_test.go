@@ -108,15 +108,15 @@ func talker() *policy.Policy {
 
 // played returns a batch of recorders that knows its advantages, and the trainer and the episodes that it is of.
 func played(algorithm string) (*trainer, []*episode, *reweight.Batch) {
-	tr := Default.trainer(Run{Algorithm: algorithm, Scheme: "actfocus"}, talker())
+	tr := must.Get(Default.trainer(Run{Algorithm: algorithm, Scheme: "actfocus"}, talker()))
 	tr.newGame = newRecorder
 	for i := range tr.agent.Parameters { // not the reference any more
 		tr.agent.Parameters[i] *= 1.25
 	}
 	episodes := tr.play(tr.agent, starts(10, 12, forTraining, 3, 1))
 	b := pack(episodes)
-	tr.describe(b)
-	tr.credit(b)
+	must.Do(tr.describe(b))
+	must.Get(tr.credit(b))
 	return tr, episodes, b
 }
 

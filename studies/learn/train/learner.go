@@ -8,20 +8,12 @@ import (
 // criticCoef is the coefficient of the critic's loss.
 const criticCoef = 0.5
 
-// A learner changes a policy, by the gradient of a loss of package reweight. It makes the
-// arguments of that package itself, so that an error there is a mistake in this one.
+// A learner changes a policy, by the gradient of a loss of package reweight.
 type learner struct {
 	agent    *policy.Policy
 	gradient *policy.Policy
 	adam     policy.Adam
 	ws       reweight.Workspace
-}
-
-// check panics at an error of package reweight.
-func check(err error) {
-	if err != nil {
-		panic(err)
-	}
 }
 
 func newLearner(agent *policy.Policy) learner {
@@ -75,26 +67,35 @@ func (v *view) gather(src []float32, factor float32) []float32 {
 // differentiate adds the gradient of the policy's loss and, if the batch has Returns, the
 // critic's to l.gradient, and returns the loss. The batch has OldLogprobs, Advantages and, for
 // a critic, Values; its Logprobs and NewValues are set here.
-func (l *learner) differentiate(b *reweight.Batch, weights []float32, opt reweight.LossOptions) float64 {
+func (l *learner) differentiate(b *reweight.Batch, weights []float32, opt reweight.LossOptions) (float64, error) {
 	v := look(l.agent, b)
 	logprobs, grad := v.floats(), make([]float32, v.tokens)
-	check(l.ws.TokenStats(reweight.Stats{Logprob: logprobs}, v.logits, v.ids, reweight.DefaultTokenStats))
+	stats := reweight.Stats{Logprob: logprobs}
+	if err := l.ws.TokenStats(stats, v.logits, v.ids, reweight.DefaultTokenStats); err != nil {
+		return 0, err
+	}
 	b.Logprobs = v.spread(logprobs)
 	res, err := l.ws.Loss(grad, weights, b, opt)
-	check(err)
+	if err != nil {
+		return 0, err
+	}
 	loss := res.Loss
 	of := reweight.RowGradientInput{Logprobs: logprobs, Grad: v.gather(grad, 1)}
-	check(l.ws.RowGradient(v.logits, v.logits, v.ids, of, reweight.DefaultRowGradient))
+	if err := l.ws.RowGradient(v.logits, v.logits, v.ids, of, reweight.DefaultRowGradient); err != nil {
+		return 0, err
+	}
 	var gradValues []float32
 	if b.Returns != nil {
 		b.NewValues = v.spread(l.agent.Values(v.tape.State, v.rows))
-		res, err := l.ws.ValueLoss(grad, b, reweight.DefaultValueLoss)
-		check(err)
-		loss += criticCoef * res.Loss
+		critic, err := l.ws.ValueLoss(grad, b, reweight.DefaultValueLoss)
+		if err != nil {
+			return 0, err
+		}
+		loss += criticCoef * critic.Loss
 		gradValues = v.gather(grad, criticCoef)
 	}
 	l.agent.Backward(l.gradient, v.tape, v.rows, v.logits.F32, gradValues)
-	return loss
+	return loss, nil
 }
 
 // update makes a step along l.gradient.

@@ -72,7 +72,7 @@ var variants = map[string]func(opt *reweight.ActFocusOptions){
 
 // scheme returns that of the run. PPO has the advantages of GAE, and a critic that learns
 // its returns.
-func (run Run) scheme() scheme.Scheme {
+func (run Run) scheme() (scheme.Scheme, error) {
 	name, variant := run.Scheme, variants[run.Scheme]
 	if variant != nil {
 		name = "actfocus"
@@ -80,9 +80,12 @@ func (run Run) scheme() scheme.Scheme {
 	if run.Algorithm == "ppo" {
 		name += "+gae+value_loss"
 	}
-	s := scheme.MustParse(name)
+	s, err := scheme.Parse(name)
+	if err != nil {
+		return scheme.Scheme{}, err
+	}
 	if variant != nil {
 		variant(&s.Options.ActFocus)
 	}
-	return s
+	return s, nil
 }

@@ -33,10 +33,10 @@ func TestBandit(t *testing.T) {
 	average := floats.Sum(payoff[:]) / float64(len(payoff))
 	for i, algorithm := range algorithms {
 		run := Run{Game: "bandit", Algorithm: algorithm, Errors: float64(i) / 2, Rate: 1.5e-2}
-		warm := small.WarmStart(run)
+		warm := must.Get(small.WarmStart(run))
 		run.Seed = 1
 		for _, run.Scheme = range []string{"uniform", "actfocus+aem"} {
-			result := small.Do(run, warm)
+			result := must.Get(small.Do(run, warm))
 			t.Logf("%+v: %.3f to %.3f", run, result.Start, result.Final)
 			if math.Abs(result.Start-average) > 0.06 {
 				t.Errorf("%+v: begins with a success of %.3f, want about %.3f", run, result.Start, average)
@@ -53,19 +53,19 @@ func TestBandit(t *testing.T) {
 // its value: along random directions in each group of parameters.
 func TestGradient(t *testing.T) {
 	add(t, "bandit", 1, newBandit)
-	warm := small.WarmStart(Run{Game: "bandit", Errors: 0.5})
+	warm := must.Get(small.WarmStart(Run{Game: "bandit", Errors: 0.5}))
 	for _, algorithm := range algorithms {
 		for _, scheme := range []string{"uniform", "actfocus+aem"} {
-			tr := small.trainer(Run{Game: "bandit", Algorithm: algorithm, Scheme: scheme}, warm)
+			tr := must.Get(small.trainer(Run{Game: "bandit", Algorithm: algorithm, Scheme: scheme}, warm))
 			b := pack(tr.play(tr.agent, starts(8, 8, forTraining, 0, 0)))
-			tr.describe(b)
-			weights := tr.credit(b)
+			must.Do(tr.describe(b))
+			weights := must.Get(tr.credit(b))
 			// Away from the old policy, so that ratios are not 1.
 			random := rand.New(rand.NewPCG(1, 2))
 			for i := range tr.agent.Parameters {
 				tr.agent.Parameters[i] += 0.02 * float32(random.NormFloat64())
 			}
-			tr.differentiate(b, weights, tr.scheme.Options.Loss)
+			must.Get(tr.differentiate(b, weights, tr.scheme.Options.Loss))
 			groups := func(p *policy.Policy) map[string][]float32 {
 				return map[string][]float32{"input": p.Input, "u": p.U, "bias": p.Bias, "head": p.Head,
 					"head bias": p.HeadBias, "value": p.Value, "value bias": p.ValueBias}
@@ -95,7 +95,7 @@ func TestGradient(t *testing.T) {
 					for i := range parameters {
 						parameters[i] += float32(along * direction[i])
 					}
-					return moved.differentiate(b, weights, tr.scheme.Options.Loss)
+					return must.Get(moved.differentiate(b, weights, tr.scheme.Options.Loss))
 				}
 				got, want := (value(step)-value(-step))/(2*step), floats.Dot(direction, gradient)
 				if math.Abs(got-want) > 0.01*math.Abs(want)+1e-4 {
@@ -207,10 +207,10 @@ func holdBits(t *testing.T, runs map[string]Run) {
 		run.Game, run.Algorithm = cmp.Or(c.Game, "frozenlake4"), cmp.Or(c.Algorithm, "grpo")
 		run.Scheme = cmp.Or(c.Scheme, "actfocus+aem")
 		run.Fluent, run.Errors, run.Rate, run.Seed = 1, 0.5, 3e-3, 3
-		warm := starts.For(Run{Arm: run.Arm, Game: run.Game, Errors: 0.5})
+		warm := must.Get(starts.For(Run{Arm: run.Arm, Game: run.Game, Errors: 0.5}))
 		var first string
 		for _, isa := range reweight.AvailableISAs() {
-			result := settings.do(run, warm, isa)
+			result := must.Get(settings.do(run, warm, isa))
 			if c == (Run{}) && result.Success == 0 {
 				t.Error("no episode of the training succeeds, so the test says little")
 			}

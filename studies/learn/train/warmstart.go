@@ -22,18 +22,19 @@ const (
 // Starts makes the warm starts that runs begin with, each once.
 type Starts struct {
 	Settings Settings
-	made     sync.Map // a func() *policy.Policy for each Run of which WarmStart makes another
+	made     sync.Map // a func() (*policy.Policy, error) for each Run of which WarmStart makes another
 }
 
 // For returns the start of a run, which others may share. The seeds take the warm starts
 // of a game and kind of reasoning in turn.
-func (s *Starts) For(run Run) *policy.Policy {
+func (s *Starts) For(run Run) (*policy.Policy, error) {
 	key := Run{Game: run.Game, Seed: run.Seed % s.Settings.Starts, Fluent: run.Fluent, Errors: run.Errors}
 	if arms[run.Arm].start {
 		key.Arm = run.Arm
 	}
-	start, _ := s.made.LoadOrStore(key, sync.OnceValue(func() *policy.Policy { return s.Settings.WarmStart(key) }))
-	return start.(func() *policy.Policy)() // a second run that needs it waits for the first one
+	once := sync.OnceValues(func() (*policy.Policy, error) { return s.Settings.WarmStart(key) })
+	start, _ := s.made.LoadOrStore(key, once)
+	return start.(func() (*policy.Policy, error))() // a second run that needs it waits for the first one
 }
 
 // WarmStart returns a policy that imitates noisy play of a game. In a share of
@@ -41,7 +42,7 @@ func (s *Starts) For(run Run) *policy.Policy {
 // may be the best one by luck. A share of these are mistakes of its reasoning, which
 // leads to that answer, and the others are slips: the reasoning leads to the best answer.
 // Of the run, Arm, Game, Fluent, Errors and, for the number of the start, Seed count.
-func (s Settings) WarmStart(run Run) *policy.Policy {
+func (s Settings) WarmStart(run Run) (*policy.Policy, error) {
 	s = s.of(run)
 	l := newLearner(policy.New(len(env.Words), s.Hidden, uint64(run.Seed)))
 	// -log pi of what the demonstrator says, and the squared error of the outcome.
@@ -70,10 +71,12 @@ func (s Settings) WarmStart(run Run) *policy.Policy {
 		b.Values = b.Returns
 		b.Advantages = slices.Repeat([]float32{1}, b.Tokens())
 		b.OldLogprobs = b.Advantages
-		l.differentiate(b, nil, opt)
+		if _, err := l.differentiate(b, nil, opt); err != nil {
+			return nil, err
+		}
 		l.update(s.WarmRate * (1 - 0.9*float64(step)/float64(steps)))
 	}
-	return l.agent
+	return l.agent, nil
 }
 
 // demonstrate says a whole response. Without mistakes of the reasoning there is none, but for the fluent

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/studies/learn/env"
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )
@@ -67,7 +68,7 @@ func TestWarmStartNumber(t *testing.T) {
 		add(t, "tracer", 0.4, func() env.Environment { return tracer{luck: &luck} })
 		settings := tiny
 		settings.Demonstrations = demonstrations
-		return fingerprint(settings.WarmStart(Run{Game: "tracer", Seed: number, Errors: 0.5}).Parameters), luck
+		return fingerprint(must.Get(settings.WarmStart(Run{Game: "tracer", Seed: number, Errors: 0.5})).Parameters), luck
 	}
 	first, luck := start(1, 32)
 	if again, same := start(1, 32); again != first || !slices.Equal(luck, same) {
@@ -94,7 +95,7 @@ func TestStartsShared(t *testing.T) {
 	var agents [4]*policy.Policy
 	var group sync.WaitGroup
 	for seed := range agents {
-		group.Go(func() { agents[seed] = starts.For(Run{Game: "counted", Seed: seed}) })
+		group.Go(func() { agents[seed] = must.Get(starts.For(Run{Game: "counted", Seed: seed})) })
 	}
 	group.Wait()
 	if made := int(games.Load()) / tiny.Demonstrations; made != 2 {
@@ -104,7 +105,7 @@ func TestStartsShared(t *testing.T) {
 		t.Error("the seeds do not take the starts in turn")
 	}
 	for name, arm := range arms {
-		own := starts.For(Run{Game: "counted", Arm: name})
+		own := must.Get(starts.For(Run{Game: "counted", Arm: name}))
 		if shared := own == agents[0]; shared == arm.start || (own.Hidden == 64) != (name == "wide") {
 			t.Errorf("%s: the warm start of the map is taken: %v", name, shared)
 		}
