@@ -247,7 +247,8 @@ func checkOffsets(off []int64, tokens int) error {
 
 // checkRewards wants a finite reward for each trajectory.
 func (b *Batch) checkRewards() error {
-	return cmp.Or(checkLen("Rewards", len(b.Rewards), b.Trajectories(), "trajectory"), checkRewards("Rewards", b.Rewards))
+	return cmp.Or(checkLen("Rewards", len(b.Rewards), b.Trajectories(), "trajectory"),
+		checkRewards("Rewards", b.Rewards))
 }
 
 // parts returns K, the number of the parts of each trajectory's reward.

@@ -20,7 +20,8 @@ var DefaultEMPG = EMPGOptions{K: 1, KFuture: 1, Zeta: 0.05}
 
 // check says which option is out of range.
 func (opt *EMPGOptions) check() error {
-	if err := cmp.Or(checkRange("K", opt.K, 0, 80), checkRange("KFuture", opt.KFuture, 0, 80), checkNotNegative("Zeta", opt.Zeta)); err != nil {
+	if err := cmp.Or(checkRange("K", opt.K, 0, 80), checkRange("KFuture", opt.KFuture, 0, 80),
+		checkNotNegative("Zeta", opt.Zeta)); err != nil {
 		return err
 	}
 	if opt.K == 0 && opt.KFuture == 0 && opt.Zeta == 0 {

@@ -40,8 +40,10 @@ type GTPOOptions struct {
 
 // DefaultGTPO holds the paper's constants, DefaultGRPOS likewise.
 var (
-	DefaultGTPO  = GTPOOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeSeparate, Scope: ScopeGroup}
-	DefaultGRPOS = GTPOOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeJoint, Scope: ScopeGroup}
+	DefaultGTPO = GTPOOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeSeparate,
+		Scope: ScopeGroup}
+	DefaultGRPOS = GTPOOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeJoint,
+		Scope: ScopeGroup}
 )
 
 // check says which option is out of range. defaults names the options with which all is well.
@@ -60,7 +62,8 @@ func (opt *GTPOOptions) check(defaults string) error {
 	if opt.Scope == ScopeTrajectory {
 		return badInput("Scope", problem.GroupOrBatch, opt.Scope)
 	}
-	return cmp.Or(checkEither("Base", opt.Base, "Bonus", opt.Bonus, defaults), checkSet("EntropyHigh", opt.EntropyHigh, defaults))
+	return cmp.Or(checkEither("Base", opt.Base, "Bonus", opt.Bonus, defaults),
+		checkSet("EntropyHigh", opt.EntropyHigh, defaults))
 }
 
 // shapingEps is added to entropies that are divided by and to variances, and is the

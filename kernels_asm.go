@@ -151,7 +151,8 @@ func (isa ISA) multiply(dst, a, b []float32) {
 // ones are the weights of a chunk where there are none.
 var ones = [lanes]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
 
-func (isa ISA) surrogate(grad, logprobs, old, adv, weights []float32, role []Role, q *surrogateConsts, sums *surrogateSums) {
+func (isa ISA) surrogate(grad, logprobs, old, adv, weights []float32, role []Role, q *surrogateConsts,
+	sums *surrogateSums) {
 	if whole := len(role) &^ (lanes - 1); isa != Portable && whole > 0 {
 		for _, x := range [...][]float32{logprobs, old, adv} {
 			raceRead(x[:whole])

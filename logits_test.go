@@ -25,7 +25,8 @@ func TestLogitsOf(t *testing.T) {
 		{reweight.DTypeF16, halves, func(l reweight.Logits, i int) bool { return (*uint16)(&l.F16[i]) == &bits[i] }},
 	} {
 		l, err := reweight.LogitsOf(c.data, c.dtype, 3)
-		if err != nil || l.Vocab != 3 || l.Rows() != 2 || l.DType() != c.dtype || len(l.F32)+len(l.BF16)+len(l.F16) != 6 {
+		if err != nil || l.Vocab != 3 || l.Rows() != 2 || l.DType() != c.dtype ||
+			len(l.F32)+len(l.BF16)+len(l.F16) != 6 {
 			t.Errorf("%v: %+v, %v", c.dtype, l, err)
 			continue
 		}
@@ -58,7 +59,8 @@ func TestLogitsOf(t *testing.T) {
 // TestLogitsOfErrors: bytes that are not rows of the format.
 func TestLogitsOfErrors(t *testing.T) {
 	data := make([]byte, 64)
-	for dtype, size := range map[reweight.DType]string{reweight.DTypeF32: "4", reweight.DTypeBF16: "2", reweight.DTypeF16: "2"} {
+	for dtype, size := range map[reweight.DType]string{reweight.DTypeF32: "4", reweight.DTypeBF16: "2",
+		reweight.DTypeF16: "2"} {
 		for _, c := range []struct {
 			data   []byte
 			vocab  int

@@ -91,7 +91,8 @@ func (t twin) roles(n int) []Role {
 func (t twin) scramble() {
 	junk := t.floats(lanes)
 	var sums surrogateSums
-	t.isa.surrogate(slices.Clone(junk), junk, t.floats(lanes), junk, nil, make([]Role, lanes), &surrogateConsts{}, &sums)
+	t.isa.surrogate(slices.Clone(junk), junk, t.floats(lanes), junk, nil, make([]Role, lanes),
+		&surrogateConsts{}, &sums)
 	t.isa.maskedMoments(junk, make([]Role, lanes), 0, t.NormFloat64(), &momentSums{})
 }
 
@@ -179,14 +180,16 @@ func TestTwinsOnSurrogate(t *testing.T) {
 			near := []float32{0, 0.2, -0.2, 20, -20, 20.000002, -20.000002}
 			for i := range old { // most ratios not far from 1, some at the clamp
 				if t.IntN(10) > 0 {
-					old[i] = logprobs[i] - near[t.IntN(len(near))]*float32(t.IntN(2)) - float32(t.IntN(2))*float32(0.1*t.NormFloat64())
+					old[i] = logprobs[i] - near[t.IntN(len(near))]*float32(t.IntN(2)) -
+						float32(t.IntN(2))*float32(0.1*t.NormFloat64())
 				}
 			}
 			adv, weights := t.floats(len(old)), t.floats(len(old))
 			if t.IntN(3) == 0 {
 				weights = nil
 			}
-			q := []surrogateConsts{{0.8, 1.28, 3, 0.5}, {0.8, 1.2, inf, 1}, {0, math.MaxFloat32, inf, -2}, {1, 1, 1.0000001, 1}}[t.IntN(4)]
+			q := []surrogateConsts{{0.8, 1.28, 3, 0.5}, {0.8, 1.2, inf, 1}, {0, math.MaxFloat32, inf, -2},
+				{1, 1, 1.0000001, 1}}[t.IntN(4)]
 			role := t.roles(len(old))
 			want, got := make([]float32, len(old)), slices.Clone(adv)
 			wantSums := surrogateSums{tokens: 5, clipped: 9}
@@ -198,7 +201,8 @@ func TestTwinsOnSurrogate(t *testing.T) {
 			t.sameSum("loss", &gotSums.loss, &wantSums.loss)
 			t.sameSum("log-ratio", &gotSums.logRatio, &wantSums.logRatio)
 			if gotSums.tokens != wantSums.tokens || gotSums.clipped != wantSums.clipped {
-				t.Fatalf("%d tokens, %d clipped, want %d, %d", gotSums.tokens, gotSums.clipped, wantSums.tokens, wantSums.clipped)
+				t.Fatalf("%d tokens, %d clipped, want %d, %d", gotSums.tokens, gotSums.clipped, wantSums.tokens,
+					wantSums.clipped)
 			}
 		}
 	})
@@ -271,13 +275,16 @@ func TestTwinsOnRows(t *testing.T) {
 			t.scramble()
 			t.isa.rowGradient(got, got, &q)
 			t.same("gradient", got.F32, want.F32)
-			if !slices.EqualFunc(got.BF16, want.BF16, func(a, b BF16) bool { return a == b || a&0x7fff > 0x7f80 && b&0x7fff > 0x7f80 }) {
+			if !slices.EqualFunc(got.BF16, want.BF16, func(a, b BF16) bool {
+				return a == b || a&0x7fff > 0x7f80 && b&0x7fff > 0x7f80
+			}) {
 				t.Fatalf("gradient of %d bfloat16 differs", n)
 			}
 
 			at := t.IntN(n)
 			t.scramble()
-			if got, want := t.isa.blockMax(row, at, n), Portable.blockMax(row, at, n); got != want && (got == got || want == want) {
+			if got, want := t.isa.blockMax(row, at, n), Portable.blockMax(row, at, n); got != want &&
+				(got == got || want == want) {
 				t.Fatalf("largest of elements %d to %d is %v, want %v", at, n, got, want)
 			}
 		}

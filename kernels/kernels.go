@@ -232,11 +232,13 @@ func ulp32(x float64) float64 {
 
 // f32 returns an output of float32. The caller sets its tolerance.
 func f32(name string, got []float32) output {
-	return output{name: name, elements: len(got), got: func(i int) float64 { return float64(got[i]) }, memory: raw.Bytes(got), want: make([]float64, len(got)), half: 0x1p-24}
+	return output{name: name, elements: len(got), got: func(i int) float64 { return float64(got[i]) },
+		memory: raw.Bytes(got), want: make([]float64, len(got)), half: 0x1p-24}
 }
 
 // sums returns an output of counts and sums in float64. The caller sets its
 // tolerance.
 func sums(name string, got []float64) output {
-	return output{name: name, elements: len(got), got: func(i int) float64 { return got[i] }, memory: raw.Bytes(got), want: make([]float64, len(got)), terms: make([]float64, len(got))}
+	return output{name: name, elements: len(got), got: func(i int) float64 { return got[i] }, memory: raw.Bytes(got),
+		want: make([]float64, len(got)), terms: make([]float64, len(got))}
 }

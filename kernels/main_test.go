@@ -32,7 +32,8 @@ func count(impl Implementation, t tally) {
 	tallies.Lock()
 	defer tallies.Unlock()
 	sum := tallies.of[impl.Name]
-	tallies.of[impl.Name] = tally{sum.cases + t.cases, sum.rows + t.rows, sum.elements + t.elements, sum.results + t.results, sum.differ + t.differ}
+	tallies.of[impl.Name] = tally{sum.cases + t.cases, sum.rows + t.rows, sum.elements + t.elements,
+		sum.results + t.results, sum.differ + t.differ}
 }
 
 // countCase adds a case: got are the bits of the implementation, want those of the first.

@@ -306,7 +306,8 @@ func TestSpecialEverywhere(t *testing.T) {
 					x, special := specialRows(n, masked, turn, step)
 					for _, dtype := range dtypes {
 						if at, err := statsAre(impl, logitsOf(dtype, x, n), special); err != nil {
-							t.Fatalf("%s: %v, %d elements, %d of -Inf, %v at %d: %v", impl.Name, dtype, n, masked, special[at], at*step, err)
+							t.Fatalf("%s: %v, %d elements, %d of -Inf, %v at %d: %v", impl.Name, dtype, n, masked,
+								special[at], at*step, err)
 						}
 					}
 				}
@@ -439,7 +440,8 @@ func TestRowsRepeat(t *testing.T) {
 			size := vocab * dtype.Size()
 			return c.Input[i*size : (i+1)*size]
 		}
-		if !bytes.Equal(row(3), row(0)) || !bytes.Equal(row(4), row(1)) || bytes.Equal(row(2), row(0)) || bytes.Equal(row(1), row(0)) {
+		if !bytes.Equal(row(3), row(0)) || !bytes.Equal(row(4), row(1)) || bytes.Equal(row(2), row(0)) ||
+			bytes.Equal(row(1), row(0)) {
 			t.Errorf("%v: not three rows that are repeated", dtype)
 		}
 	}

@@ -848,7 +848,7 @@ typedef struct reweight_gigpo_options {
 	double gamma; /* discount of span rewards, in [0, 1]; 0: a span counts its own reward alone */
 	double omega; /* weight of the step advantages, finite; 0 leaves them out */
 	int32_t divide_by_std; /* plus 1e-6, of the group; false: by 1 */
-	int32_t per_step; /* the group's mean and std are over spans, as the public code has them; false: over trajectories */
+	int32_t per_step; /* the group's mean and std are over spans, as in the public code; false: over trajectories */
 } reweight_gigpo_options;
 
 #define REWEIGHT_DEFAULT_GIGPO {0.95, 1, 0, 0}
@@ -1147,8 +1147,8 @@ typedef enum reweight_statistic {
 
 typedef struct reweight_reject_options {
 	int32_t statistic; /* a reweight_statistic */
-	double low; /* k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the statistic; high +Inf: no bound */
-	double high; /* k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the statistic; high +Inf: no bound */
+	double low; /* k1: the least e^statistic that is kept, above 0; k2 and k3 do not read it */
+	double high; /* k1: the largest e^statistic, at least low; k2, k3: the largest statistic, above 0; +Inf: no bound */
 } reweight_reject_options;
 
 #define REWEIGHT_DEFAULT_REJECT {REWEIGHT_STATISTIC_TOKEN_K1, 0.5, 2}

@@ -151,7 +151,8 @@ func integersOf[E element](l *loader, name, dtype string, shape []int64) []E {
 // elements returns the tensor's data: the file's memory if it is viewable, else a
 // copy.
 func elements[E element](l *loader, t *tensor) []E {
-	if !viewable[E](t.data) && !l.takeRoom(t, int64(len(t.data)), "its data is not aligned to its element size, or this machine is big-endian") {
+	if !viewable[E](t.data) && !l.takeRoom(t, int64(len(t.data)),
+		"its data is not aligned to its element size, or this machine is big-endian") {
 		return nil
 	}
 	return view[E](t.data)

@@ -34,7 +34,8 @@ func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 				continue
 			}
 			if room -= 4 * int64(logits.Rows()); room < 0 {
-				return fmt.Errorf("deriving %q of %d tokens: the derived arrays would take more than %d bytes", a.Name, logits.Rows(), maxCopied)
+				return fmt.Errorf("deriving %q of %d tokens: the derived arrays would take more than %d bytes", a.Name,
+					logits.Rows(), maxCopied)
 			}
 			array := make([]float32, logits.Rows())
 			*a.Data.(*[]float32) = array

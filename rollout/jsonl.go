@@ -215,7 +215,8 @@ func readRoles(s *jsonscan.Scanner) ([]reweight.Role, error) {
 	roles := make([]reweight.Role, len(numbers))
 	for t, number := range numbers {
 		if number < 0 || number > int32(reweight.RoleAction) {
-			return nil, &jsonscan.Error{Path: fmt.Sprintf("[%d]", t), Problem: fmt.Sprintf("is %d, want a role: 0, 1 or 2", number)}
+			return nil, &jsonscan.Error{Path: fmt.Sprintf("[%d]", t),
+				Problem: fmt.Sprintf("is %d, want a role: 0, 1 or 2", number)}
 		}
 		roles[t] = reweight.Role(number)
 	}

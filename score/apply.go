@@ -48,7 +48,8 @@ func (p *Partial) explain(err error, options string) error {
 		}
 		return printable.Text(options)
 	}
-	return fmt.Errorf("%w: they were made with %s, but it is opened with %s", err, name(p.files[0].Options), name(options))
+	return fmt.Errorf("%w: they were made with %s, but it is opened with %s", err, name(p.files[0].Options),
+		name(options))
 }
 
 func apply(src source, merged *Partial, opt Options, do func(Scored) error) error {
@@ -140,7 +141,8 @@ func newApplier(merged *Partial, opt Options) (*applier, error) {
 		return nil, err
 	}
 	if merged.signal != opt.ActFocus.Signal {
-		return nil, fmt.Errorf("the merged statistics are of the signal %v, not of %v", merged.signal, opt.ActFocus.Signal)
+		return nil, fmt.Errorf("the merged statistics are of the signal %v, not of %v", merged.signal,
+			opt.ActFocus.Signal)
 	}
 	a := &applier{reader: newReader(opt), merged: merged, groups: map[string]*scores{}}
 	if n := merged.actions.N; n > 0 {

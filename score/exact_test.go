@@ -17,11 +17,13 @@ func rational(x float32) *big.Rat { return new(big.Rat).SetFloat64(float64(x)) }
 // hard draws values of all sizes, with those at the ends of float32's range.
 func hard() *rapid.Generator[float32] {
 	return rapid.OneOf(
-		rapid.SampledFrom([]float32{0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32,
+		rapid.SampledFrom([]float32{0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32,
+			-math.SmallestNonzeroFloat32,
 			math.MaxFloat32, -math.MaxFloat32, 1, -1, 0x1p-126, 0x1.fffffcp-127, -0x1p127}),
 		rapid.Float32Range(-30, 30),
 		rapid.Float32Range(-math.MaxFloat32, math.MaxFloat32),
-		rapid.Map(rapid.Uint32(), func(u uint32) float32 { return math.Float32frombits(u &^ (1 << 30)) }), // of any exponent but the largest
+		// Any exponent but the largest.
+		rapid.Map(rapid.Uint32(), func(u uint32) float32 { return math.Float32frombits(u &^ (1 << 30)) }),
 	)
 }
 

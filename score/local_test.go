@@ -48,7 +48,8 @@ func TestLocalGroups(t *testing.T) {
 			t.Errorf("other groups: error %v", err)
 		}
 	}
-	if _, err := merge(mustOf(t, Default, counted("a", n, all[:3]...)), mustOf(t, Default, counted("b", n, all[:3]...))); err == nil {
+	if _, err := merge(mustOf(t, Default, counted("a", n, all[:3]...)),
+		mustOf(t, Default, counted("b", n, all[:3]...))); err == nil {
 		t.Error("a file is taken twice")
 	}
 }

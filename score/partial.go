@@ -180,7 +180,8 @@ func read(src source, opt Options) (*Partial, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
 	}
-	m := Merger{merged: &Partial{signal: opt.ActFocus.Signal}, groups: map[string]*group{}} // there may be no trajectory
+	// There may be no trajectory, and then this is the partial.
+	m := Merger{merged: &Partial{signal: opt.ActFocus.Signal}, groups: map[string]*group{}}
 	var b *builder
 	r := newReader(opt)
 	for {
@@ -199,7 +200,8 @@ func read(src source, opt Options) (*Partial, error) {
 			return m.Merged()
 		}
 		if b == nil {
-			b = &builder{name: t.File, file: &File{Name: validText(t.File), Rows: opt.Rows}, groups: map[string]*group{}}
+			b = &builder{name: t.File, file: &File{Name: validText(t.File), Rows: opt.Rows},
+				groups: map[string]*group{}}
 			r.beginFile()
 		}
 		err = src.Guard(func() error {
@@ -235,7 +237,8 @@ func (b *builder) add(t *rollout.Trajectory, r *reader) error {
 		return nil
 	}
 	if b.advantages != unknown && b.advantages != r.advantages {
-		return fmt.Errorf("advantages come from %s here, but from %s in the trajectories before", r.advantages, b.advantages)
+		return fmt.Errorf("advantages come from %s here, but from %s in the trajectories before", r.advantages,
+			b.advantages)
 	}
 	b.advantages = r.advantages
 	b.actions.add(r.actions())
@@ -329,7 +332,8 @@ func (m *Merger) Add(p *Partial) error {
 			m.advantages, all.advantages = p.name(), p.advantages
 		}
 		if p.advantages != all.advantages {
-			return fmt.Errorf("advantages come from %s in %s, but from %s in %s", all.advantages, m.advantages, p.advantages, p.name())
+			return fmt.Errorf("advantages come from %s in %s, but from %s in %s", all.advantages, m.advantages,
+				p.advantages, p.name())
 		}
 	}
 	all.actions.merge(&p.actions)

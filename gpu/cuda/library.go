@@ -232,7 +232,8 @@ func (l *library) callError(e entry, code int) *CallError {
 		}
 		return text(l.text)
 	}
-	return &CallError{symbols[e], code, describe(cuGetErrorName, "an error"), describe(cuGetErrorString, "the driver does not say what that is")}
+	return &CallError{symbols[e], code, describe(cuGetErrorName, "an error"),
+		describe(cuGetErrorString, "the driver does not say what that is")}
 }
 
 // text copies a string of C, which ends with a zero.

@@ -231,8 +231,8 @@ def gigpo(
     gamma: discount of span rewards, in [0, 1]; 0: a span counts its own reward alone
     omega: weight of the step advantages, finite; 0 leaves them out
     divide_by_std: plus 1e-6, of the group; False: by 1
-    per_step: the group's mean and std are over spans, as the public code has them; False:
-    over trajectories
+    per_step: the group's mean and std are over spans, as in the public code; False: over
+    trajectories
     out: the array for advantages, float32.
 
     An error is an InputError, which is a ValueError.
@@ -633,10 +633,9 @@ def reject(
 
     statistic: "token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3",
     "seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2" or "seq_max_k3"
-    low: k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the
-    statistic; high +Inf: no bound
-    high: k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the
-    statistic; high +Inf: no bound
+    low: k1: the least e^statistic that is kept, above 0; k2 and k3 do not read it
+    high: k1: the largest e^statistic, at least low; k2, k3: the largest statistic, above 0;
+    +Inf: no bound
     out: the array for weights, float32.
 
     An error is an InputError, which is a ValueError.

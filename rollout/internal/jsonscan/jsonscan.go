@@ -302,7 +302,8 @@ func (s *Scanner) Array(element func(i int) error) error {
 // enter goes behind an opening bracket.
 func (s *Scanner) enter() error {
 	if s.depth >= maxDepth {
-		return &Error{Byte: s.pos, Syntax: true, Problem: fmt.Sprintf("more than %d arrays and objects within each other", maxDepth)}
+		return &Error{Byte: s.pos, Syntax: true,
+			Problem: fmt.Sprintf("more than %d arrays and objects within each other", maxDepth)}
 	}
 	s.depth++
 	s.pos++

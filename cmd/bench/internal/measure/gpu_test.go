@@ -36,7 +36,8 @@ func TestOnGPU(t *testing.T) {
 				t.Fatalf("%s %v: %d results, %q, %v", k.Name, dtype, len(results), failure, err)
 			}
 			q := results[0]
-			if q.Kernel != k.Name || q.DType != dtype.String() || q.ISA != machine.CUDA || q.Rows != rows || q.Vocab != vocab || q.Workers != 1 {
+			if q.Kernel != k.Name || q.DType != dtype.String() || q.ISA != machine.CUDA || q.Rows != rows ||
+				q.Vocab != vocab || q.Workers != 1 {
 				t.Errorf("%+v", q)
 			}
 			for name, x := range map[string]float64{
@@ -124,7 +125,8 @@ func TestFitting(t *testing.T) {
 			}
 			return nil, errors.Join(&fullError{rows, none}, nil)
 		})
-		if (r == nil) != (c.want == 0) || (err == nil) != (c.want > 0) || err == nil && rows != c.want || c.err != nil && tried != 1 {
+		if (r == nil) != (c.want == 0) || (err == nil) != (c.want > 0) || err == nil && rows != c.want ||
+			c.err != nil && tried != 1 {
 			t.Errorf("%+v: %d rows after %d tries, %v", c, rows, tried, err)
 		}
 	}
@@ -156,11 +158,13 @@ func TestCheckGPU(t *testing.T) {
 	dev := testgpu.Device(t)
 	for _, name := range []string{"token_stats", "row_gradient_bonus", "surrogate"} {
 		all, err := Plan{GPU: dev, Check: Check}.checkGPU(t.Context(), find(t, name), reweight.DTypeF32, []int{1, 19})
-		if err != nil || len(all) != 1 || all[0].Failure != "" || all[0].ISA != machine.CUDA || all[0].Cases != 2*len(kernels.Families) {
+		if err != nil || len(all) != 1 || all[0].Failure != "" || all[0].ISA != machine.CUDA ||
+			all[0].Cases != 2*len(kernels.Families) {
 			t.Errorf("%s: %+v, %v", name, all, err)
 		}
 	}
-	wrong := func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]Parity, error) {
+	wrong := func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int,
+		impls []kernels.Implementation) ([]Parity, error) {
 		all, err := Check(ctx, k, dtype, sizes, impls)
 		all[len(all)-1].Failure = "at the end" // of the last placement
 		return all, err
@@ -192,11 +196,13 @@ func TestGPUShapes(t *testing.T) {
 			t.Errorf("%v, which GPUs do not have", s)
 		}
 		count[s.Kernel.Name+" "+s.DType.String()]++
-		if s.Kernel.Rows && s.Kernel.Name != "token_stats" && s.Kernel.Name != "row_gradient" && (s.Rows != GPURows || s.Vocab != 64) {
+		if s.Kernel.Rows && s.Kernel.Name != "token_stats" && s.Kernel.Name != "row_gradient" &&
+			(s.Rows != GPURows || s.Vocab != 64) {
 			t.Errorf("%v", s)
 		}
 	}
-	for name, want := range map[string]int{"token_stats f32": 12, "token_stats bf16": 12, "token_stats f16": 12, "row_gradient f32": 12, "row_gradient bf16": 12, "row_gradient_bonus f32": 1, "multiply f32": 1} {
+	for name, want := range map[string]int{"token_stats f32": 12, "token_stats bf16": 12, "token_stats f16": 12,
+		"row_gradient f32": 12, "row_gradient bf16": 12, "row_gradient_bonus f32": 1, "multiply f32": 1} {
 		if count[name] != want {
 			t.Errorf("%s: %d shapes, want %d", name, count[name], want)
 		}

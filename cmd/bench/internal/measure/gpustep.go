@@ -201,5 +201,6 @@ func (st step) queue(ws *gpu.Workspace, in *gpuSteps, b *gpu.Batch, grad, weight
 	if err := ws.Loss(grad, result, weights, b, opt.Loss); err != nil {
 		return err
 	}
-	return ws.RowGradient(in.gradient, in.current, in.ids, gpu.RowGradientInput{Logprobs: b.Logprobs, Grad: grad}, reweight.DefaultRowGradient)
+	return ws.RowGradient(in.gradient, in.current, in.ids, gpu.RowGradientInput{Logprobs: b.Logprobs, Grad: grad},
+		reweight.DefaultRowGradient)
 }
