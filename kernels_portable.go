@@ -17,7 +17,7 @@ import "math"
 // A row that does not fill its last 16 elements is padded with -Inf to a whole
 // 16 (a span with nothing: absent lanes add 0). The float32 groups keep a
 // partial sum near its addends: an element goes through at most 14 roundings,
-// where one chain of 64 per block would have 63 (docs/accuracy.md says what they
+// where one chain of 64 per block would have 63 (kernels/BOUNDS.md says what they
 // come to). The squares of a row have the same order, but a group begins at squaresFrom
 // and not at 0. Sums over tokens, whose terms may cancel, have the same lanes, groups and
 // tree, but each group goes to float64 (laneSum); the masked moments, the KL of the

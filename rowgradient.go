@@ -49,11 +49,11 @@ type RowGradientInput struct {
 //
 // Before it is rounded to dst's format, an element is at most
 // (5e-6 |g| + 4.2e-5 |c|) / Temperature from the exact one, for every row
-// of a Vocab of at most 160,000. [docs/accuracy.md] derives this, and has the formula
+// of a Vocab of at most 160,000. [kernels/BOUNDS.md] derives this, and has the formula
 // for any Vocab. The rounding of an LSE that is given comes to it: 6e-8 |LSE| of an
 // element but the chosen one, and as much of c p_v.
 //
-// [docs/accuracy.md]: https://github.com/seed621a2839/reweight/blob/main/docs/accuracy.md
+// [kernels/BOUNDS.md]: https://github.com/seed621a2839/reweight/blob/main/kernels/BOUNDS.md
 func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, of RowGradientInput, opt RowGradientOptions) error {
 	isa, err := ws.ISA.resolve()
 	rows := logits.Rows()

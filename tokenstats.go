@@ -50,7 +50,7 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 //	LogSumSqProbs    (4.25 + 0.12 L) 1e-6        (4.9 + 0.21 L) 1e-6
 //
 // plus 3e-10 + Vocab * 2^-44, which is 9e-9 at a Vocab of 151,936, and three times that
-// for LogSumSqProbs. [docs/accuracy.md]
+// for LogSumSqProbs. [kernels/BOUNDS.md]
 // derives this, and has smaller numbers for a Vocab of at most 1,024.
 //
 // Entropy is at least 0 and at most log Vocab, rounded, and so is -LogSumSqProbs; Logprob
@@ -59,7 +59,7 @@ var DefaultTokenStats = TokenStatsOptions{Temperature: 1}
 // This is what PyTorch's logsumexp, log_softmax and Categorical answer; the
 // entropy of verl (entropy_from_logits) is NaN as soon as one id is masked.
 //
-// [docs/accuracy.md]: https://github.com/seed621a2839/reweight/blob/main/docs/accuracy.md
+// [kernels/BOUNDS.md]: https://github.com/seed621a2839/reweight/blob/main/kernels/BOUNDS.md
 func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt TokenStatsOptions) error {
 	isa, err := ws.ISA.resolve()
 	rows := logits.Rows()

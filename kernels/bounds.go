@@ -2,7 +2,7 @@ package kernels
 
 import "math"
 
-// Bounds that docs/accuracy.md derives: how far a result may be from the exact one,
+// Bounds that BOUNDS.md derives: how far a result may be from the exact one,
 // for every row of logits, before it is rounded to the output's dtype. The steps that
 // the comments name are those of that page. TestBounds compares those of LSE,
 // Logprob, Entropy and LogSumSqProbs with the derivation; that of the gradient is derived by hand.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The certificate of docs/accuracy.md, step 7: a row's error is at most
+// The certificate of BOUNDS.md, step 7: a row's error is at most
 // sum_v p_v F(D_v), with p its softmax and D_v how far the logit lies below the
 // reference, in nats. Whatever the row, that mean is at most m if
 //

@@ -156,7 +156,7 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 func (in *input) begin(first *record) error {
 	id := digest(first.trajectory)
 	if line, known := in.begun[id]; known {
-		return fmt.Errorf("trajectory_id %s is also that of line %d, and there are others between: sort the lines by trajectory_id", quote(first.trajectory), line)
+		return fmt.Errorf("trajectory_id %s is also on line %d, and there are others between: sort the lines by trajectory_id", quote(first.trajectory), line)
 	}
 	if in.begun == nil {
 		in.begun = make(map[[16]byte]int)

@@ -367,10 +367,10 @@ func TestRecordErrors(t *testing.T) {
 		{`a:2: group_id is "\x1b", but line 1 has "x" for the same trajectory`, [][]*record{{
 			turnOf("a", "b", ofTrajectory("t"), inGroup("x")), turnOf("a", "b", ofTrajectory("t"), inGroup("\x1b")),
 		}}},
-		{`a:4: trajectory_id "t" is also that of line 1, and there are others between: sort the lines by trajectory_id`, [][]*record{{
+		{`a:4: trajectory_id "t" is also on line 1, and there are others between: sort the lines by trajectory_id`, [][]*record{{
 			turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b"), turnOf("a", "b", ofTrajectory("t")),
 		}}},
-		{`b:3: trajectory_id "u" is also that of line 1, and there are others between: sort the lines by trajectory_id`, [][]*record{
+		{`b:3: trajectory_id "u" is also on line 1, and there are others between: sort the lines by trajectory_id`, [][]*record{
 			{turnOf("a", "b", ofTrajectory("t"))},
 			{turnOf("a", "b", ofTrajectory("u")), turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b", ofTrajectory("u"))},
 		}},

@@ -358,7 +358,7 @@ func (r *openAIResponse) setPrompts() error {
 		unknown := r.promptIDs == nil && r.promptText == "" && r.group == "" &&
 			slices.ContainsFunc(r.choices, func(c *openAIChoice) bool { return c.prompt.ids == nil && c.group == "" && !c.hasEcho() })
 		if n > 1 && !chat && unknown {
-			r.warnings = append(r.warnings, "Some responses have several choices, and nothing that says of which prompts they are: those of a response are taken for "+
+			r.warnings = append(r.warnings, "Some responses have several choices, and nothing says of which prompts they are: the choices of a response are taken for "+
 				"a group. If requests had several prompts, keep the request beside the response, ask for return_token_ids, or add a group_id to each choice.")
 		}
 		return nil
@@ -500,7 +500,7 @@ func (t *tokens) readChat(s *jsonscan.Scanner, path, topPath string, dropped *[]
 		text = string(bytes)
 	}
 	if err == nil && token.logprob != token.logprob {
-		return s.Errorf("has no logprob, or null or NaN, want that of the sampled token")
+		return s.Errorf("has no logprob, or null or NaN, want the log-probability of the sampled token")
 	}
 	t.names, t.texts = append(t.names, token.name), append(t.texts, text)
 	t.logprobs, t.top = append(t.logprobs, token.logprob), append(t.top, top)
@@ -612,7 +612,7 @@ func (r *openAIResponse) echoed(c *openAIChoice) (int, error) {
 	case n == 0:
 		return 0, nil
 	case r.asked.echo && !c.hasEcho() && c.ids == nil:
-		return 0, fmt.Errorf("%s.logprobs: the request has echo, but the first token has a log-probability, which that of a prompt has not: "+
+		return 0, fmt.Errorf("%s.logprobs: the request has echo, but the first token has a log-probability, which the first token of a prompt never has: "+
 			"ask for return_token_ids, or without echo", c.path)
 	case !c.hasEcho() && (c.ids == nil || c.prompt.ids == nil || n != len(c.prompt.ids)+len(c.ids)):
 		return 0, nil // nothing comes before the first token of a prompt: it has no log-probability

@@ -9,7 +9,7 @@ import (
 const (
 	textOnly = ", without token ids, masks and log-probabilities: docs/formats.md has the lines that make the trainer write them"
 	asTokens = ", and Python's reweight.rollout.from_text makes tokens of the texts"
-	toPython = " could run any program when it is read, and is not read: Python's reweight.rollout converts those of slime and verl (docs/formats.md)"
+	toPython = " could run any program when it is read, and is not read: Python's reweight.rollout converts the pickles of slime and verl (docs/engines.md)"
 )
 
 // errTorch is the answer to a zip file that torch.save wrote.

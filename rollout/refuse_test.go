@@ -15,7 +15,7 @@ import (
 func TestRefused(t *testing.T) {
 	const (
 		texts  = ", without token ids, masks and log-probabilities: docs/formats.md has the lines that make the trainer write them"
-		pickle = " could run any program when it is read, and is not read: Python's reweight.rollout converts those of slime and verl (docs/formats.md)"
+		pickle = " could run any program when it is read, and is not read: Python's reweight.rollout converts the pickles of slime and verl (docs/engines.md)"
 	)
 	var torch bytes.Buffer
 	z := zip.NewWriter(&torch)

@@ -161,7 +161,7 @@ func (g *generation) setTop(r *record) error {
 	}
 	if leftOut {
 		r.warnings = append(r.warnings, "Some of the most likely tokens have log-probabilities of -9999 or less, which stand for missing ones, and are left out. "+
-			"They come from processed log-probabilities: those of the model itself are finite.")
+			"They come from processed log-probabilities: the model's own are finite.")
 	}
 	if most == 0 {
 		return nil
@@ -401,7 +401,7 @@ func isEventStream(head []byte) bool {
 // where log-probabilities may then not be those of the model at temperature 1. Lines that
 // hold the request too have such fields. path is that of the object.
 func noteSampling(s *jsonscan.Scanner, name []byte, path string, dropped, warnings *[]string) (is bool, err error) {
-	const truncated = " in some requests: tokens were sampled from a part of the distribution, and log-probabilities may be those of the whole."
+	const truncated = " in some requests: tokens were sampled from a part of the distribution, and log-probabilities may be of the whole."
 	number := func(normal func(f float32) bool, text string) (bool, error) {
 		return true, ifGiven(s, func() error {
 			f, err := s.Float()
@@ -415,7 +415,7 @@ func noteSampling(s *jsonscan.Scanner, name []byte, path string, dropped, warnin
 	case "logprobs_mode":
 		mode, err := textOrNumber(s)
 		if mode != "" && mode != "raw_logprobs" {
-			*warnings = append(*warnings, "The logprobs_mode of some requests is not raw_logprobs: the log-probabilities are not those of the model itself.")
+			*warnings = append(*warnings, "The logprobs_mode of some requests is not raw_logprobs: the log-probabilities are not the model's own.")
 		}
 		return true, err
 	case "top_p":

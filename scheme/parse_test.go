@@ -65,7 +65,7 @@ func TestParse(t *testing.T) {
 		"dr_grpo+uniform+aem": "dr_grpo and uniform both are a loss",
 		"aem+aem":             `"aem+aem": aem stands there twice`,
 		"pg+pg":               "pg stands there twice",
-		"pg+gpg":              "pg and gpg both are a loss, and a step has one: pg+gpg_advantages has those of GPG",
+		"pg+gpg":              "pg and gpg both are a loss, and a step has one: pg+gpg_advantages has the advantages of GPG",
 		"rloo+gpg":            "rloo and gpg both make the advantages, and a step has them from one: rloo+pg has the loss of GPG",
 		"aem+gmpo":            `"aem+gmpo": aem and gmpo cannot stand together: gmpo has no factors of tokens`,
 		"dro+actfocus":        "dro and actfocus cannot stand together: dro has no weights of tokens",

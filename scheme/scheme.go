@@ -80,6 +80,9 @@ type Entry struct {
 	One     string
 	Without map[Kind]string
 
+	// NoDefault is the field of its options that somebody has to set, "" if all have defaults.
+	NoDefault string
+
 	// Flags are its options on the command line. Those of uniform are of every loss.
 	Flags []Flag
 
@@ -362,7 +365,7 @@ func hint(a, b *Entry) string {
 	advantages := map[string]string{
 		"grpo":    ": %s alone has the advantages of GRPO",
 		"dr_grpo": ": %s+group_mean has the advantages of Dr. GRPO",
-		"gpg":     ": %s+gpg_advantages has those of GPG",
+		"gpg":     ": %s+gpg_advantages has the advantages of GPG",
 	}
 	for _, pair := range [...][2]*Entry{{a, b}, {b, a}} {
 		several, other := pair[0].Name, pair[1]

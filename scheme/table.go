@@ -152,7 +152,7 @@ var table = []*Entry{
 			{"clip-high", "ClipHigh", "loss: the ratio is clipped above 1 plus this, at least 0"},
 			{"dual-clip", "DualClip", "loss: bound of the ratio where the advantage is negative, above 1; 0 for none"},
 			{"aggregation", "Aggregation", "loss: `name` of the aggregation: token_mean, seq_mean_token_sum, seq_mean_token_mean or seq_mean_token_sum_norm"},
-			{"norm-length", "NormLength", "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for those of the longest trajectory"},
+			{"norm-length", "NormLength", "loss: `tokens` that seq_mean_token_sum_norm divides by; 0 for the tokens of the longest trajectory"},
 			{"kl", "KL", "`form` of the KL: k1, k2, k3, abs, k1+, k3+ or abs+, or verl's name of it"},
 			{"kl-coef", "KLCoef", "the loss has this many times the KL from the reference in it; 0 for none"},
 		},
@@ -214,7 +214,7 @@ var table = []*Entry{
 	},
 	{
 		Name: "group_norm", Title: "GRPO", Source: "verl",
-		Doc:     "the reward among those of its group",
+		Doc:     "the reward among the rewards of its group",
 		Formula: "(r - mean_g)/(std_g + 1e-6)",
 		Kind:    Advantage, Method: "GRPO", C: "grpo", Dst: "advantages", DefaultName: "DefaultGRPO", golden: "grpo.json", part: true,
 		Reads: outcome, Alias: anywhere,
@@ -245,7 +245,7 @@ var table = []*Entry{
 	},
 	{
 		Name: "kl_rewards", Synonyms: []string{"use_kl_in_reward"}, Title: "KL in the reward", Source: "verl",
-		Doc:     "of tokens: the outcome, less the divergence from the reference",
+		Doc:     "per token: the trajectory's reward, less the KL from the reference",
 		Formula: "r_t = [last response token] r - `KLCoef` k_t of l_old against l_ref",
 		Kind:    Reward, Method: "KLRewards", C: "kl_rewards", Dst: "rewards", DefaultName: "DefaultKLRewards", golden: "kl.json", part: true,
 		Reads: []string{"seq_offsets", "rewards", "old_logprobs", "ref_logprobs"}, Alias: anywhere,
@@ -474,7 +474,7 @@ var table = []*Entry{
 		Name: "dro", Title: "DRO", Source: "verl",
 		Doc:         "the policy gradient with a quadratic penalty",
 		Formula:     "-(A l - `Beta` (l - l_old)²/2)",
-		DefaultName: "DefaultDRO", golden: "verl_losses.json",
+		DefaultName: "DefaultDRO", NoDefault: "Beta", golden: "verl_losses.json",
 		Flags: []Flag{{"dro-beta", "Beta", "dro: of the quadratic penalty, above 0; it has no default"}},
 	}),
 	policy(&reweight.DefaultGMPO, Entry{
@@ -546,7 +546,8 @@ var table = []*Entry{
 		Formula: "0 where A < 0 and mean_q(l_old - l) > δ, else 1",
 		Kind:    Factor, Method: "OffPolicyMask", C: "off_policy_mask", Dst: "factors", golden: "rollout_correction.json",
 		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
-		Flags: []Flag{{"delta", "Delta", "`nats` by which the policy may have moved on average for off_policy_mask; it has no default"}},
+		NoDefault: "Delta",
+		Flags:     []Flag{{"delta", "Delta", "`nats` by which the policy may have moved on average for off_policy_mask; it has no default"}},
 		computation: with(func(opt *Options) *OffPolicyMaskOptions { return &opt.OffPolicyMask },
 			func(ws *workspace, dst []float32, b *batch, o OffPolicyMaskOptions) error {
 				return ws.OffPolicyMask(dst, b, o.Delta)
@@ -577,7 +578,7 @@ var table = []*Entry{
 	},
 	{
 		Name: "value_loss", Title: "value loss", Source: "verl",
-		Doc:     "the clipped loss of the critic, beside that of the policy",
+		Doc:     "the clipped loss of the critic, beside the loss of the policy",
 		Formula: "max((v - G)², (clamp(v, v_old ± `Clip`) - G)²)/2",
 		Kind:    Critic, Method: "ValueLoss", C: "value_loss", Dst: "grad", DefaultName: "DefaultValueLoss", golden: "value_loss.json", part: true,
 		Reads: []string{"new_values", "values", "returns"}, Alias: []string{"new_values", "values", "returns"},

@@ -28,22 +28,23 @@ const compareUsage = `Usage:
 reweight COMMAND -h explains a command and its flags.
 Exit status: 0 fine, 2 bad use or bad input, 130 interrupted.
 
-reweight [flags] FILE... reads rollouts from files of any format that it knows, as one
-batch, and prints a table of schemes: for each its loss, the norm of the gradient with
-respect to the log-probabilities over all, action and reasoning tokens, and what it does to
-the credit of tokens, which is minus that gradient: the share of action tokens, how many
-tokens carry it, its rank correlation with uniform's. A directory stands for the files in
-it, and - for standard input. docs/formats.md lists the formats. A scheme needs the arrays
-that it reads only, or the logits that they follow from: ref_logits, old_logits and logits,
-with token_ids. Without rewards, the advantages are those of the files and not of GRPO.
+reweight [flags] FILE... reads rollouts as one batch, from files of any format that
+docs/formats.md lists, and prints a row for each scheme: the loss, the norm of its gradient
+over all, action and reasoning tokens, and what the scheme does to the credit of tokens. The
+credit of a token is minus the derivative of the loss by its log-probability. A directory
+stands for the files in it, and - for standard input.
 
-Each scheme has the constants of its paper; -clip-low, -clip-high, -dual-clip, -aggregation
-and -norm-length hold for all where they are given, and so do the flags of GRPO, ActFocus
-and AEM. For other constants, call the Go package. -kl-coef holds for all too: it adds
-that many times the KL from the reference to every loss; the file needs ref_logprobs, or
-ref_logits and token_ids. No KL is added to rewards, unless the scheme has kl_rewards.
--html writes a page with the rollout -trajectory in the colours of each scheme. JSON has
-that rollout too. -o FILE writes the arrays of the last scheme.
+A scheme needs only the arrays that it reads, or the logits that they follow from:
+ref_logits, old_logits and logits, with token_ids. Without rewards, the advantages come from
+the files and not from GRPO.
+
+Each scheme has the constants of its paper. If you give -clip-low, -clip-high, -dual-clip,
+-aggregation, -norm-length or a flag of GRPO, ActFocus or AEM, it holds for every scheme. For
+other constants, call the Go package. -kl-coef adds that many times the KL from the
+reference to every loss; the file needs ref_logprobs, or ref_logits and token_ids. No KL is
+added to rewards, unless the scheme has kl_rewards. -html writes a page with the rollout
+-trajectory in the colours of each scheme. JSON has that rollout too. -o FILE writes the
+arrays of the last scheme.
 
 `
 
@@ -57,7 +58,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	flags.IntVar(&c.opt.Trajectory, "trajectory", 0, "`number` of the trajectory to show, from 0")
 	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
 	format := flags.Format()
-	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one of each a token, to this `file`: .safetensors or .npz")
+	output := flags.String("o", "", "write weights, advantages and grad_logprobs of the last scheme, one number a token, to this `file`: .safetensors or .npz")
 	operands, err := flags.Parse(compareUsage+compare.SchemesUsage(), args, out)
 	if err != nil {
 		return err

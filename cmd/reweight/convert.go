@@ -39,7 +39,7 @@ func convertCommand(args []string, out io.Writer, p *cli.Progress) error {
 		return err
 	}
 	if len(operands) < 2 {
-		return errors.New("want the names of one input or more, and that of the output")
+		return errors.New("want the names of one input or more, and the name of the output")
 	}
 	asJSON, err := format()
 	if err != nil {

@@ -237,7 +237,7 @@ func TestGivenAdvantages(t *testing.T) {
 	if !got.GivenAdvantages || want.GivenAdvantages || !math.IsNaN(float64(got.Bottleneck.All)) {
 		t.Errorf("given_advantages %v and %v, correlation %v", got.GivenAdvantages, want.GivenAdvantages, got.Bottleneck.All)
 	}
-	if text := printed(t, path); !strings.Contains(text, "\nThere are no rewards: the advantages are those of the input, and not of GRPO.\n") {
+	if text := printed(t, path); !strings.Contains(text, "\nThere are no rewards: the advantages come from the input, and not from GRPO.\n") {
 		t.Error(text)
 	}
 	for i, role := range b.Role {

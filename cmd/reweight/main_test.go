@@ -175,7 +175,7 @@ func TestWrongUse(t *testing.T) {
 		{"" + broken("old_logprobs", allNaN), `rollouts.safetensors: old_logprobs[|] is NaN at a response token, want a finite number`},
 		{"" + broken("logprobs", all(inf)), `rollouts.safetensors: logprobs[|] is +Inf at a response token, want a finite number`},
 		{"" + broken("old_logprobs", all(-inf)), `rollouts.safetensors: old_logprobs[|] is -Inf at a response token, want a finite number`},
-		{"convert", "reweight convert: want the names of one input or more, and that of the output"},
+		{"convert", "reweight convert: want the names of one input or more, and the name of the output"},
 		{"convert " + good, "reweight convert: want the names"},
 		{"convert " + good + " " + good, "reweight convert: " + good + " is the input file"},
 		{"convert " + noise + " " + good + " " + good, good + " is the input file"},

@@ -29,7 +29,7 @@ func TestNotes(t *testing.T) {
 		{plain + better, []string{"-action-open", "3", "-action-close", "9"}, nil, []string{"no response has a token between the tags"}},
 		{plain + plain, nil, nil, []string{"All advantages of uniform are 0, because the rewards within each group are equal: so is its credit"}},
 		{strings.ReplaceAll(plain, "[0,1,1,1]", "[0,0,0,0]"), nil, nil, []string{"No token is one of a response: all are masked."}},
-		{strings.ReplaceAll(plain, `"reward":0`, `"advantages":[0,0,0,0]`), nil, []string{"There are no rewards: the advantages are those of the input"}, []string{"All advantages of uniform are 0: so is its credit"}},
+		{strings.ReplaceAll(plain, `"reward":0`, `"advantages":[0,0,0,0]`), nil, []string{"There are no rewards: the advantages come from the input"}, []string{"All advantages of uniform are 0: so is its credit"}},
 		{server, []string{"-surprisal-entropy", "-entropy-width", "Inf"}, []string{"entropy is estimated from surprisal"}, []string{"The temperature is not 1 in some requests"}},
 	} {
 		must.Do(os.WriteFile(file, []byte(c.lines), 0o666))

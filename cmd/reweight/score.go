@@ -86,7 +86,7 @@ func scoringFlags(flags cli.Flags) func() (scorefiles.Options, error) {
 	var of scheme.Options
 	values := schemeFlags(flags, &of, "actfocus", "aem", "group_norm")
 	open := rolloutFlags(flags)
-	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf takes also those without bounds")
+	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf also takes entropies without bounds")
 	return func() (opt scorefiles.Options, err error) {
 		if err := values(); err != nil {
 			return opt, err

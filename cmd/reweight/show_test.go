@@ -36,8 +36,8 @@ Groups in which all rewards are equal: 0 of 4.
 Groups in which AEM changes nothing, because the entropies of the answers are
 alike: 0 of 4.
 D, the share of the reward's variance that the reasoning decides, is not known:
-it takes several answers to nearly all reasonings, and 11 of 32 answers have a
-reasoning that another one of the group has.
+for that nearly every reasoning needs several answers, and here 11 of 32 answers
+share their reasoning with another answer of the group.
 
 Trajectory 9 of lake.safetensors: group 1, reward 1, 2 turns, 87 tokens.
 

@@ -372,26 +372,26 @@ func (c *Comparison) Rows() (rows [][]string) {
 func (c *Comparison) Notes() []string {
 	notes := []string{
 		Credit,
-		"Gradients are by the log-probabilities of response tokens: all, those of action and of reasoning.",
+		"Gradient norms are over all response tokens, over actions and over reasoning.",
 		"Clipped is the share of response tokens whose clip was active.",
 		"Action tokens' credit is their share of the sum of |credit|.",
 		fmt.Sprintf("Effective tokens are (sum |credit|)^2 / sum credit^2; there are %s response tokens.", humanize.Comma(int64(c.Tokens.Reasoning+c.Tokens.Action))),
-		"The drift of the entropy is that of the scheme's advantages, before weights and clips.",
+		"The entropy drift is the change by the scheme's advantages, before weights and clips.",
 		"It is in nats, and above 0 where the entropy rises.",
-		"The rank correlation is Spearman's, of the credit of response tokens with that of uniform.",
-		"That uniform has the flags that are given, too.",
+		"The rank correlation is Spearman's, between a token's credit and its credit under uniform.",
+		"The uniform scheme in this comparison uses your flags as well.",
 	}
 	if c.KL != nil {
-		notes = append(notes, fmt.Sprintf("Every loss has %v times the KL from the reference in it, in the form %v, and so has the credit.", c.KL.Coef, c.KL.Form))
+		notes = append(notes, fmt.Sprintf("Every loss, and with it the credit, has %v times the KL from the reference in it, in the form %v.", c.KL.Coef, c.KL.Form))
 	}
 	some := func(format string, names []string) {
 		if len(names) > 0 {
 			notes = append(notes, fmt.Sprintf(format, strings.Join(names, ", ")))
 		}
 	}
-	some("Losses without a clip, whose clipped is 0: %s.", c.unclipped)
-	some("Losses that sum over tokens, whose gradients cannot be compared with the others: %s.", c.sums)
-	some("Losses with the log-probability in them, whose value says nothing: %s.", c.valueless)
+	some("Losses without a clip, so that clipped is 0: %s.", c.unclipped)
+	some("Losses that sum over tokens, so that their gradients do not compare with the others: %s.", c.sums)
+	some("Losses whose value means nothing, only their gradient does: %s.", c.valueless)
 	if c.idle {
 		notes = append(notes, "dapo is uniform here: its penalty and its filter change the credit of no token.")
 	}
@@ -407,7 +407,7 @@ func (c *Comparison) Notes() []string {
 		}
 		form("Action bottleneck, the rank correlation of a group's reward variance with its mean energy:", c.bottleneck.RoleCorrelations)
 		if first := c.bottleneck.FirstTurn; first.All.Rho == first.All.Rho {
-			form("Longer episodes see other states, and can move that by themselves. On first turns alone:", first)
+			form("Longer episodes see other states, which alone can change this correlation. On first turns alone:", first)
 			form("Given the number of turns:", c.bottleneck.GivenTurns)
 		}
 	}
@@ -432,7 +432,7 @@ func (c *Comparison) Write(w io.Writer) error {
 		n(c.Tokens.Total), n(c.Tokens.Reasoning), n(c.Tokens.Action), n(c.Tokens.Total-c.Tokens.Reasoning-c.Tokens.Action),
 		n(c.Tokens.Spans), n(c.Tokens.Trajectories), cli.Counted(c.Tokens.Groups, "group"))
 	if c.GivenAdvantages {
-		fmt.Fprint(w, "There are no rewards: the advantages are those of the input, and not of GRPO.\n\n")
+		fmt.Fprint(w, "There are no rewards: the advantages come from the input, and not from GRPO.\n\n")
 	}
 	for _, o := range slices.Concat(c.Derived, c.Estimates) {
 		fmt.Fprintf(w, "%s is %s.\n", o.Name, printable.Line(o.String()))

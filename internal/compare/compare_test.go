@@ -64,9 +64,9 @@ func TestFigures(t *testing.T) {
 func TestNotes(t *testing.T) {
 	for list, lines := range map[string][]string{
 		"uniform,gspo":            nil,
-		"dr_grpo,luspo,sapo,gspo": {"Losses without a clip, whose clipped is 0: sapo.", "Losses that sum over tokens, whose gradients cannot be compared with the others: dr_grpo, luspo."},
+		"dr_grpo,luspo,sapo,gspo": {"Losses without a clip, so that clipped is 0: sapo.", "Losses that sum over tokens, so that their gradients do not compare with the others: dr_grpo, luspo."},
 		"rloo+cispo,pg,dppo_tv,vespo": {
-			"Losses without a clip, whose clipped is 0: pg, vespo.", "Losses with the log-probability in them, whose value says nothing: rloo+cispo, pg, dppo_tv, vespo.",
+			"Losses without a clip, so that clipped is 0: pg, vespo.", "Losses whose value means nothing, only their gradient does: rloo+cispo, pg, dppo_tv, vespo.",
 		},
 	} {
 		c := must.Get(compare(t, four(), list))
@@ -79,7 +79,7 @@ func TestNotes(t *testing.T) {
 		if !slices.Equal(these, lines) {
 			t.Errorf("%s: %q, want %q", list, these, lines)
 		}
-		for _, want := range []string{"Clipped is ", "Action tokens' credit is ", "those of action and of reasoning", "in nats, and above 0 where the entropy rises", "That uniform has the flags"} {
+		for _, want := range []string{"Clipped is ", "Action tokens' credit is ", "over actions and over reasoning", "in nats, and above 0 where the entropy rises", "uses your flags"} {
 			if !strings.Contains(strings.Join(c.Notes(), "\n"), want) {
 				t.Errorf("%s: no %q", list, want)
 			}

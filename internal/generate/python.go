@@ -358,7 +358,13 @@ from ._errors import choice, integer, number
 from ._schemes import of_parts, run_scheme
 from .batch import Batch
 
+__all__ = [
+    "Entry",
 `)
+	for _, f := range functions() {
+		fmt.Fprintf(&out, "    %q,\n", f.C)
+	}
+	out.WriteString("]\n\n")
 	for _, f := range functions() {
 		pythonFunction(&out, docs, &f)
 	}
@@ -395,10 +401,16 @@ class Entry(NamedTuple):
     """why a step has one entry with this; "" if it may have several"""
     without: Dict[str, str]
     """the kinds that a step with it cannot have, and why"""
+    no_default: str
+    """the option that has no default, and has to be set; "" if all have one"""
 
 
-ENTRIES = (
 `)
+	var kinds []string
+	for k := scheme.Several; k <= scheme.Critic; k++ {
+		kinds = append(kinds, k.String())
+	}
+	fmt.Fprintf(&out, "KINDS = %s  # in the order of a step\n\nENTRIES = (\n", tuple(kinds))
 	for _, e := range scheme.Entries() {
 		options := e.Defaults()
 		defaults := ""
@@ -425,8 +437,8 @@ ENTRIES = (
 			}
 		}
 		formula := inQuotes.ReplaceAllStringFunc(e.Formula, func(word string) string { return "`" + python.name(strings.Trim(word, "`")) + "`" })
-		fmt.Fprintf(&out, "    Entry(\n        %q, %s, %q,\n        %q,\n        %q,\n        %q,\n        %q, %s, %q,\n        {%s},\n        %s,\n        %s, %q, {%s},\n    ),\n",
-			e.Name, tuple(e.Synonyms), e.Title, e.Doc, e.Source, formula, e.Kind.String(), tuple(e.Of), e.C, defaults, tuple(e.Reads), python.truth[e.SingleEntropies], e.One, strings.Join(without, ", "))
+		fmt.Fprintf(&out, "    Entry(\n        %q, %s, %q,\n        %q,\n        %q,\n        %q,\n        %q, %s, %q,\n        {%s},\n        %s,\n        %s, %q, {%s}, %q,\n    ),\n",
+			e.Name, tuple(e.Synonyms), e.Title, e.Doc, e.Source, formula, e.Kind.String(), tuple(e.Of), e.C, defaults, tuple(e.Reads), python.truth[e.SingleEntropies], e.One, strings.Join(without, ", "), python.name(e.NoDefault))
 	}
 	out.WriteString(")\n\"\"\"The catalogue, in the order of reports.\"\"\"\n")
 	return out.String(), nil

@@ -141,7 +141,7 @@ var (
 	OneMore          = text("has %d elements, want %d, one more than %s")
 	Parts            = text("has %d elements, want a multiple of %d, as many for each trajectory")
 	ShortStride      = text("is %d, want at least %d, the logits of a row")
-	StrideInDst      = text("is %d, want %d like that of the logits, which have the same address")
+	StrideInDst      = text("is %d, want %d like the stride of the logits, which have the same address")
 	Unaligned        = text("begins at an address that is not a multiple of %d, the bytes of a logit")
 	UnknownName      = text("is %q, want one of %v")
 	ViewIndex        = text("has %d elements, want 0 to %d, the rows in memory")

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
-from reweight.adapters import Credit, Report, openrlhf
+from reweight.adapters import Credit, openrlhf
+from reweight.adapters._report import Report
 from rollouts import SHAPE, TOKENS, TRAJECTORIES, Tokenizer, rollouts
 
 MICRO = 8

@@ -5,29 +5,8 @@ results to the last bit. Arrays are NumPy arrays or tensors of PyTorch, on the C
 GPU; they are read and written where they are, and results are of the same kind.
 """
 
-from ._catalogue import (
-    Entry,
-    empg,
-    entropy_mask,
-    fipo,
-    gdpo,
-    gigpo,
-    gpg_advantages,
-    group_filter,
-    grpo_s,
-    gtpo,
-    off_policy_mask,
-    opo,
-    otb,
-    overlong_penalty,
-    pass_at_k,
-    reinforce_plus_plus,
-    reinforce_plus_plus_baseline,
-    reject,
-    rloo,
-    rlsd,
-    rollout_correction,
-)
+from . import _catalogue
+from ._catalogue import *  # noqa: F403
 from ._cuda import check, prepare
 from ._errors import InputError
 from ._generated import VERSION as __version__
@@ -69,7 +48,6 @@ __all__ = [
     "Batch",
     "Comparison",
     "Credit",
-    "Entry",
     "GAEResult",
     "InputError",
     "LossResult",
@@ -90,36 +68,16 @@ __all__ = [
     "best_isa",
     "check",
     "compare",
-    "empg",
-    "entropy_mask",
     "exp_scale",
-    "fipo",
     "gae",
-    "gdpo",
-    "gigpo",
-    "gpg_advantages",
-    "group_filter",
     "grpo",
-    "grpo_s",
-    "gtpo",
     "kl_rewards",
     "loss",
     "masked_moments",
     "min_max",
     "multiply",
-    "off_policy_mask",
-    "opo",
-    "otb",
-    "overlong_penalty",
-    "pass_at_k",
     "prepare",
-    "reinforce_plus_plus",
-    "reinforce_plus_plus_baseline",
-    "reject",
-    "rloo",
-    "rlsd",
     "roles_from_mask",
-    "rollout_correction",
     "row_gradient",
     "scheme",
     "schemes",
@@ -131,3 +89,4 @@ __all__ = [
     "value_loss",
     "whiten",
 ]
+__all__ += _catalogue.__all__

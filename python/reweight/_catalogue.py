@@ -11,6 +11,30 @@ from ._errors import choice, integer, number
 from ._schemes import of_parts, run_scheme
 from .batch import Batch
 
+__all__ = [
+    "Entry",
+    "overlong_penalty",
+    "group_filter",
+    "rloo",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "otb",
+    "gigpo",
+    "gtpo",
+    "grpo_s",
+    "opo",
+    "pass_at_k",
+    "gdpo",
+    "gpg_advantages",
+    "empg",
+    "entropy_mask",
+    "rollout_correction",
+    "reject",
+    "off_policy_mask",
+    "fipo",
+    "rlsd",
+]
+
 
 def overlong_penalty(
     batch: Batch,
@@ -801,7 +825,11 @@ class Entry(NamedTuple):
     """why a step has one entry with this; "" if it may have several"""
     without: Dict[str, str]
     """the kinds that a step with it cannot have, and why"""
+    no_default: str
+    """the option that has no default, and has to be set; "" if all have one"""
 
+
+KINDS = ("several", "reward", "advantage", "factor", "weight", "loss", "critic")  # in the order of a step
 
 ENTRIES = (
     Entry(
@@ -812,7 +840,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "actfocus", (), "ActFocus",
@@ -822,7 +850,7 @@ ENTRIES = (
         "weight", (), "actfocus",
         {"alpha": 0.1, "beta": 0.5, "eps": 1e-08, "signal": "energy"},
         ("ref_energy",),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "aem", (), "AEM",
@@ -832,7 +860,7 @@ ENTRIES = (
         "factor", (), "aem",
         {"lambda_": 1, "guard": 0.1, "scope": "group"},
         ("seq_offsets", "group_ids", "span_ids", "entropy"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "grpo", ("grpo_vectorized",), "GRPO",
@@ -842,7 +870,7 @@ ENTRIES = (
         "several", ("group_norm", "seq_mean_token_mean"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "dr_grpo", (), "Dr. GRPO",
@@ -852,7 +880,7 @@ ENTRIES = (
         "several", ("group_mean", "seq_mean_token_sum_norm"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "dapo", (), "DAPO",
@@ -862,7 +890,7 @@ ENTRIES = (
         "several", ("overlong", "group_filter", "uniform"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "gpg", (), "GPG",
@@ -872,17 +900,17 @@ ENTRIES = (
         "several", ("gpg_advantages", "pg"), "",
         {},
         (),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "group_norm", (), "GRPO",
-        "the reward among those of its group",
+        "the reward among the rewards of its group",
         "verl",
         "(r - mean_g)/(std_g + 1e-6)",
         "advantage", (), "grpo",
         {"eps": 1e-06, "divide_by_std": True},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "group_mean", (), "Dr. GRPO",
@@ -892,7 +920,7 @@ ENTRIES = (
         "advantage", (), "grpo",
         {"divide_by_std": False},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "overlong", ("overlong_buffer",), "overlong penalty",
@@ -902,17 +930,17 @@ ENTRIES = (
         "reward", (), "overlong_penalty",
         {"maximum": 20480, "buffer": 4096, "penalty": 1},
         ("seq_offsets",),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "kl_rewards", ("use_kl_in_reward",), "KL in the reward",
-        "of tokens: the outcome, less the divergence from the reference",
+        "per token: the trajectory's reward, less the KL from the reference",
         "verl",
         "r_t = [last response token] r - `kl_coef` k_t of l_old against l_ref",
         "reward", (), "kl_rewards",
         {"kl": "k1", "kl_coef": 0.001},
         ("seq_offsets", "rewards", "old_logprobs", "ref_logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "group_filter", ("filter_groups",), "group filter",
@@ -922,7 +950,7 @@ ENTRIES = (
         "weight", (), "group_filter",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "rloo", ("rloo_vectorized",), "RLOO",
@@ -932,7 +960,7 @@ ENTRIES = (
         "advantage", (), "rloo",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "reinforce++", ("reinforce_plus_plus", "reinforce"), "REINFORCE++",
@@ -942,7 +970,7 @@ ENTRIES = (
         "advantage", (), "reinforce_plus_plus",
         {"gamma": 1},
         ("seq_offsets", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "reinforce++_baseline", ("reinforce_plus_plus_baseline", "reinforce_baseline"), "REINFORCE++-baseline",
@@ -952,7 +980,7 @@ ENTRIES = (
         "advantage", (), "reinforce_plus_plus_baseline",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "otb", ("optimal_token_baseline",), "OTB",
@@ -962,7 +990,7 @@ ENTRIES = (
         "advantage", (), "otb",
         {"turns": False, "zero_tail": True},
         ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "otb_turns", ("tir_optimal_token_baseline",), "OTB over turns",
@@ -972,7 +1000,7 @@ ENTRIES = (
         "advantage", (), "otb",
         {"turns": True, "zero_tail": True},
         ("seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gigpo", (), "GiGPO",
@@ -982,7 +1010,7 @@ ENTRIES = (
         "advantage", (), "gigpo",
         {"gamma": 0.95, "omega": 1, "divide_by_std": False, "per_step": False},
         ("seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gtpo", (), "GTPO",
@@ -992,7 +1020,7 @@ ENTRIES = (
         "advantage", (), "gtpo",
         {"base": 1, "bonus": 0.1, "threshold": 0.5, "entropy_low": 0, "entropy_high": inf, "normalization": "separate", "scope": "group"},
         ("seq_offsets", "group_ids", "rewards", "entropy"),
-        True, "both make the advantages, and a step has them from one", {},
+        True, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "grpo_s", (), "GRPO-S",
@@ -1002,7 +1030,7 @@ ENTRIES = (
         "advantage", (), "grpo_s",
         {"base": 1, "bonus": 0.1, "threshold": 0.5, "entropy_low": 0, "entropy_high": inf, "normalization": "joint", "scope": "group"},
         ("seq_offsets", "group_ids", "rewards", "entropy"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "opo", (), "OPO",
@@ -1012,7 +1040,7 @@ ENTRIES = (
         "advantage", (), "opo",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "pass_at_k", ("grpo_passk",), "pass@k",
@@ -1022,7 +1050,7 @@ ENTRIES = (
         "advantage", (), "pass_at_k",
         {"eps": 1e-06, "divide_by_std": True},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gdpo", (), "GDPO",
@@ -1032,7 +1060,7 @@ ENTRIES = (
         "advantage", (), "gdpo",
         {"eps": 1e-06, "divide_by_std": True, "reward_weights": None},
         ("seq_offsets", "group_ids", "reward_parts"),
-        False, "both make the advantages, and a step has them from one", {"reward": "the advantages are made from the parts of the reward, to which nothing is added"},
+        False, "both make the advantages, and a step has them from one", {"reward": "the advantages are made from the parts of the reward, to which nothing is added"}, "",
     ),
     Entry(
         "gpg_advantages", (), "GPG",
@@ -1042,7 +1070,7 @@ ENTRIES = (
         "advantage", (), "gpg_advantages",
         {},
         ("seq_offsets", "group_ids", "rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "gae", (), "GAE",
@@ -1052,7 +1080,7 @@ ENTRIES = (
         "advantage", (), "gae",
         {"gamma": 1, "lambda_": 1},
         ("seq_offsets", "values", "token_rewards|rewards"),
-        False, "both make the advantages, and a step has them from one", {},
+        False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(
         "empg", (), "EMPG",
@@ -1062,7 +1090,7 @@ ENTRIES = (
         "advantage", (), "empg",
         {"k": 1, "k_future": 1, "zeta": 0.05},
         ("seq_offsets", "span_ids", "advantages", "entropy"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "entropy_mask", (), "high-entropy tokens",
@@ -1072,7 +1100,7 @@ ENTRIES = (
         "weight", (), "entropy_mask",
         {"rho": 0.2},
         ("entropy",),
-        True, "", {},
+        True, "", {}, "",
     ),
     Entry(
         "gspo", (), "GSPO",
@@ -1082,7 +1110,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "gspo", "clip_low": 0.0003, "clip_high": 0.0004, "aggregation": "seq_mean_token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "luspo", (), "LUSPO",
@@ -1092,7 +1120,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "gspo", "clip_low": 0.0003, "clip_high": 0.0004, "aggregation": "seq_mean_token_sum"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "grpo_s_ratio", (), "GRPO-S",
@@ -1102,7 +1130,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "grpo_s", "clip_low": 0.2, "clip_high": 0.28, "aggregation": "seq_mean_token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "cispo", (), "CISPO",
@@ -1112,7 +1140,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "cispo", "clip_low": 1, "clip_high": 4, "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "sapo", (), "SAPO",
@@ -1122,7 +1150,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "sapo", "aggregation": "seq_mean_token_mean", "tau_pos": 1, "tau_neg": 1.05},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "pg", (), "PG",
@@ -1132,7 +1160,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "pg", "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "dppo_tv", (), "DPPO-TV",
@@ -1142,7 +1170,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "dppo_tv", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token_mean", "ratio_cap": 20},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "vespo", (), "VESPO",
@@ -1152,7 +1180,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "vespo", "aggregation": "token_mean", "power_pos": 2, "decay_pos": 3, "power_neg": 3, "decay_neg": 2},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "dppo_kl", (), "DPPO-KL",
@@ -1162,7 +1190,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "dppo_kl", "clip_low": 0.05, "clip_high": 0.05, "aggregation": "token_mean", "ratio_cap": 20},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "dro", (), "DRO",
@@ -1172,7 +1200,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "dro", "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {"factor": "dro has no factors of tokens", "weight": "dro has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "dro has no factors of tokens", "weight": "dro has no weights of tokens"}, "beta",
     ),
     Entry(
         "gmpo", ("geo_mean",), "GMPO",
@@ -1182,7 +1210,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "gmpo", "clip_low": 0.4, "clip_high": 0.4, "aggregation": "token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {"factor": "gmpo has no factors of tokens", "weight": "gmpo has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "gmpo has no factors of tokens", "weight": "gmpo has no weights of tokens"}, "",
     ),
     Entry(
         "clip_cov", (), "Clip-Cov",
@@ -1192,7 +1220,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "clip_cov", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token_mean", "cov_share": 0.0002, "cov_low": 1, "cov_high": 5},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {"factor": "clip_cov has no factors of tokens", "weight": "clip_cov has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "clip_cov has no factors of tokens", "weight": "clip_cov has no weights of tokens"}, "",
     ),
     Entry(
         "kl_cov", (), "KL-Cov",
@@ -1202,7 +1230,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "kl_cov", "aggregation": "token_mean", "cov_share": 0.0002, "cov_coef": 1},
         ("advantages", "logprobs", "old_logprobs"),
-        False, "both are a loss, and a step has one", {"factor": "kl_cov has no factors of tokens", "weight": "kl_cov has no weights of tokens"},
+        False, "both are a loss, and a step has one", {"factor": "kl_cov has no factors of tokens", "weight": "kl_cov has no weights of tokens"}, "",
     ),
     Entry(
         "seq_mean_token_mean", (), "PPO",
@@ -1212,7 +1240,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "seq_mean_token_mean"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "seq_mean_token_sum", (), "PPO",
@@ -1222,7 +1250,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "seq_mean_token_sum"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "seq_mean_token_sum_norm", (), "PPO",
@@ -1232,7 +1260,7 @@ ENTRIES = (
         "loss", (), "loss",
         {"policy": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3, "aggregation": "seq_mean_token_sum_norm"},
         ("advantages", "logprobs", "old_logprobs", "seq_offsets"),
-        False, "both are a loss, and a step has one", {},
+        False, "both are a loss, and a step has one", {}, "",
     ),
     Entry(
         "tis", ("correction",), "truncated importance sampling",
@@ -1242,7 +1270,7 @@ ENTRIES = (
         "factor", (), "rollout_correction",
         {"level": "token", "mask": False, "low": 0, "high": 2, "normalize": False},
         ("seq_offsets", "old_logprobs", "rollout_logprobs"),
-        False, "both are the ratio to the engine, which would count twice", {},
+        False, "both are the ratio to the engine, which would count twice", {}, "",
     ),
     Entry(
         "icepop", (), "IcePop",
@@ -1252,7 +1280,7 @@ ENTRIES = (
         "factor", (), "rollout_correction",
         {"level": "token", "mask": True, "low": 0.5, "high": 5, "normalize": False},
         ("seq_offsets", "old_logprobs", "rollout_logprobs"),
-        False, "both are the ratio to the engine, which would count twice", {},
+        False, "both are the ratio to the engine, which would count twice", {}, "",
     ),
     Entry(
         "reject", (), "rejection",
@@ -1262,7 +1290,7 @@ ENTRIES = (
         "weight", (), "reject",
         {"statistic": "token_k1", "low": 0.5, "high": 2},
         ("seq_offsets", "old_logprobs", "rollout_logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "off_policy_mask", ("opsm",), "off-policy mask",
@@ -1272,7 +1300,7 @@ ENTRIES = (
         "factor", (), "off_policy_mask",
         {},
         ("seq_offsets", "advantages", "old_logprobs", "logprobs"),
-        False, "", {},
+        False, "", {}, "delta",
     ),
     Entry(
         "fipo", (), "FIPO",
@@ -1282,7 +1310,7 @@ ENTRIES = (
         "factor", (), "fipo",
         {"half_life": 32, "filter": 10, "clip": 0.2, "high_only": True, "safety": 4},
         ("seq_offsets", "advantages", "old_logprobs", "logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "rlsd", (), "RLSD",
@@ -1292,17 +1320,17 @@ ENTRIES = (
         "factor", (), "rlsd",
         {"lambda_": 0.5, "clip": 0.2, "negative_only": False},
         ("seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"),
-        False, "", {},
+        False, "", {}, "",
     ),
     Entry(
         "value_loss", (), "value loss",
-        "the clipped loss of the critic, beside that of the policy",
+        "the clipped loss of the critic, beside the loss of the policy",
         "verl",
         "max((v - G)², (clamp(v, v_old ± `clip`) - G)²)/2",
         "critic", (), "value_loss",
         {"clip": 0.5, "aggregation": "token_mean", "norm_length": 0},
         ("new_values", "values", "returns"),
-        False, "", {},
+        False, "", {}, "",
     ),
 )
 """The catalogue, in the order of reports."""

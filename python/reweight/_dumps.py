@@ -193,7 +193,7 @@ def _spans(given: Tuple[Any, Any], role: Any, offsets: Any) -> Tuple[Any, Any]:
                 t = int(wrong[0])
                 want = f"-1 to {before[t] + 1}, spans in the order in which they begin"
                 if own[t] == -1:
-                    want = "that of a span, at a response token"
+                    want = "the number of a span, at a response token"
                 raise InputError("span_ids", f"is {own[t]}, want {want}", (row, t))
         else:
             own = ids - ids[ids >= 0].min(initial=len(role))

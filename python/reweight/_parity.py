@@ -42,7 +42,7 @@ def check() -> Tuple[int, List[str]]:
             near = (np.abs(got - want) <= TOLERANCE * np.maximum(1, np.abs(want))) | (got == want)
         if not near.all():
             wrong = int((~near).sum())
-            problems.append(f"{wrong} of {got.size} numbers of {name} by {isas[-1]} are not those of float64")
+            problems.append(f"{wrong} of {got.size} numbers of {name} by {isas[-1]} differ from float64")
     return numbers, problems
 
 

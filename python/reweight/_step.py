@@ -11,17 +11,15 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 import numpy as np
 
 from . import _catalogue, _schemes
-from ._catalogue import ENTRIES, Entry
+from ._catalogue import ENTRIES, KINDS, Entry
 from ._errors import InputError, described
 from ._kernels import multiply
 from ._schemes import LossResult, ValueLossResult
 from ._show import picture
 from .batch import MASKED, Batch, bind
 
-_KINDS = ("several", "reward", "advantage", "factor", "weight", "loss", "critic")
 _BY_NAME = {name: entry for entry in ENTRIES for name in (entry.name, *entry.synonyms)}
 _UNIFORM = _BY_NAME["uniform"]
-_NO_DEFAULT = {"off_policy_mask": "delta", "dro": "beta"}  # options that somebody has to set
 
 
 def schemes() -> List[Entry]:
@@ -73,8 +71,8 @@ class Step:
         self._last: Optional["weakref.ref[Batch]"] = None
         self.options: Dict[str, Dict[str, Any]] = {e.name: dict(e.defaults) for e in (_BY_NAME["group_norm"], _UNIFORM, *entries)}
         for e in entries:
-            if e.name in _NO_DEFAULT:
-                self.options[e.name][_NO_DEFAULT[e.name]] = None
+            if e.no_default:
+                self.options[e.name][e.no_default] = None
 
     def __repr__(self) -> str:
         return f"reweight.scheme({self.name!r})"
@@ -183,9 +181,9 @@ class Step:
 
     def _given(self, e: Entry) -> Dict[str, Any]:
         """Returns the options of the entry, of which none without a default may be None."""
-        options, name = self.options[e.name], _NO_DEFAULT.get(e.name)
-        if name is not None and options.get(name) is None:
-            raise InputError(f'options["{e.name}"]["{name}"]', "is None, want a number: it has no default")
+        options = self.options[e.name]
+        if e.no_default and options.get(e.no_default) is None:
+            raise InputError(f'options["{e.name}"]["{e.no_default}"]', "is None, want a number: it has no default")
         return options
 
     def _compute(self, e: Entry, batch: Batch) -> Any:
@@ -250,7 +248,7 @@ def _makes_advantages(e: Entry) -> bool:
 
 
 def _parts(e: Entry) -> List[Entry]:
-    return [p for name in e.of for p in _parts(_BY_NAME[name])] if e.of else [e]
+    return [_BY_NAME[name] for name in e.of] or [e]
 
 
 def _conflict(a: Entry, b: Entry) -> str:
@@ -305,7 +303,7 @@ def scheme(names: str) -> Step:
     if any(e.name == "kl_rewards" for e in entries) and not any("token_rewards|rewards" in e.reads for e in entries):
         raise InputError("names", "has kl_rewards, which makes rewards of tokens, and no advantages that read them: join reinforce++ or gae")
     named.sort(key=ENTRIES.index)
-    entries.sort(key=lambda e: (_KINDS.index(e.kind), ENTRIES.index(e)))
+    entries.sort(key=lambda e: (KINDS.index(e.kind), ENTRIES.index(e)))
     if len(named) > 1 and named[0] is _UNIFORM:  # which the others change
         del named[0]
     return Step("+".join(e.name for e in named), named, entries)

@@ -275,7 +275,7 @@ def _outputs(files: Sequence[PathLike], folder: PathLike) -> Tuple[List[str], Li
     for i, name in enumerate(names):
         output = os.path.join(folder, os.path.basename(name) + ".safetensors")
         if output in outputs:
-            raise InputError("files", f"is {name}, whose results would have the name of those of {names[outputs[output]]}", i)
+            raise InputError("files", f"is {name}, whose results would have the same name as the results of {names[outputs[output]]}", i)
         outputs[output] = i
     os.makedirs(folder, exist_ok=True)
     return names, list(outputs)

@@ -19,7 +19,10 @@ import numpy as np
 
 import reweight
 from adapter_rollouts import Case, Tokenizer, aggregate, padded, rows, scheme, surrogate, weighted_loss
-from reweight.adapters import AGGREGATIONS, Credit, HookError, Report, find_hook, replace, token_advantages, when_imported
+from reweight.adapters import Credit, HookError, token_advantages
+from reweight.adapters._advantages import AGGREGATIONS
+from reweight.adapters._hooks import find_hook, replace, when_imported
+from reweight.adapters._report import Report
 from support import needs_torch, torch
 
 CREDITS = {

@@ -1,16 +1,16 @@
 """The functions of schemes: the bits of the Go command line, and how they are called."""
 
 import itertools
-import shutil
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
 import numpy as np
-from support import ROOT, TestCase, needs_torch, random_batch, read_safetensors, torch, write_safetensors
+from support import TestCase, needs_go, needs_torch, program, random_batch, read_safetensors, torch, write_safetensors
 
 import reweight
+from reweight import _catalogue
 
 
 def rollouts(seed, padded=False):
@@ -30,28 +30,12 @@ def rollouts(seed, padded=False):
     return arrays
 
 
-# What each entry of the catalogue that has a function of its own here makes.
+# What the entries make that have a function of their own here, and need no option.
 FUNCTIONS = {
-    "rloo": reweight.rloo,
-    "reinforce++": reweight.reinforce_plus_plus,
-    "reinforce++_baseline": reweight.reinforce_plus_plus_baseline,
-    "gigpo": reweight.gigpo,
-    "gtpo": reweight.gtpo,
-    "grpo_s": reweight.grpo_s,
-    "empg": reweight.empg,
-    "entropy_mask": reweight.entropy_mask,
-    "tis": reweight.rollout_correction,
-    "reject": reweight.reject,
-    "dapo": reweight.group_filter,
-    "opo": reweight.opo,
-    "pass_at_k": reweight.pass_at_k,
-    "gpg_advantages": reweight.gpg_advantages,
-    "fipo": reweight.fipo,
-    "rlsd": reweight.rlsd,
-    "otb": reweight.otb,
-    "gdpo": reweight.gdpo,
-    "kl_rewards": reweight.kl_rewards,
+    e.name: getattr(reweight, e.function) for e in reweight.schemes() if e.function in _catalogue.__all__ and not e.no_default
 }
+FUNCTIONS["kl_rewards"] = reweight.kl_rewards
+del FUNCTIONS["overlong"]  # which has an element for each trajectory
 
 
 # Options without a default: of the entry, and the flag of the command line.
@@ -69,39 +53,37 @@ def step_of(name):
 
 
 class Functions(TestCase):
-    @unittest.skipIf(shutil.which("go") is None, "Go is not installed")
+    @needs_go
     def test_go(self):
         """Each entry alone, and some together."""
         names = [e.name for e in reweight.schemes() if e.name != "kl_rewards"]
         names += ["kl_rewards+gae", "kl_rewards+reinforce++", "overlong+reinforce++", "overlong+kl_rewards+gae", "gae+value_loss+cispo"]
         names += ["gtpo+actfocus", "empg+gigpo+entropy_mask+icepop", "dapo+aem+reject", "reinforce++_baseline+opsm"]
         with tempfile.TemporaryDirectory() as folder:
-            program, path, output = (Path(folder) / name for name in ("reweight", "in.safetensors", "out.safetensors"))
-            subprocess.run(["go", "build", "-o", program, "./cmd/reweight"], cwd=ROOT, check=True)
-            for seed in (3, 4):
-                arrays = rollouts(seed)
-                write_safetensors(path, arrays)
-                for name in names:
-                    with self.subTest(scheme=name, seed=seed):
-                        step, flags = step_of(name)
-                        command = [program, "-scheme", name, *flags, "-o", output, path]
-                        done = subprocess.run(command, capture_output=True, text=True)
-                        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                        want, _ = read_safetensors(output)
-                        batch = reweight.Batch(**arrays)
-                        self.assertEqual(step.lacks(batch), ())
-                        credit = step.credit(batch)
-                        self.assertBits(credit.advantages, want["advantages"], "advantages")
-                        if credit.weights is not None:
-                            self.assertBits(credit.weights, want["weights"], "weights")
-                        result = step.run(batch)
-                        self.assertBits(result.advantages, want["advantages"], "advantages")
-                        self.assertBits(result.metrics.grad, want["grad_logprobs"], "gradient")
-                        self.assertEqual(result.loss, result.metrics.loss)
-                        for field, array in rollouts(seed).items():
-                            self.assertBits(getattr(batch, field), array, field)
+            path, output = (Path(folder) / name for name in ("in.safetensors", "out.safetensors"))
+            arrays = rollouts(3)
+            write_safetensors(path, arrays)
+            for name in names:
+                with self.subTest(scheme=name):
+                    step, flags = step_of(name)
+                    command = [Path(program().name) / "reweight", "-scheme", name, *flags, "-o", output, path]
+                    done = subprocess.run(command, capture_output=True, text=True)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    want, _ = read_safetensors(output)
+                    batch = reweight.Batch(**arrays)
+                    self.assertEqual(step.lacks(batch), ())
+                    credit = step.credit(batch)
+                    self.assertBits(credit.advantages, want["advantages"], "advantages")
+                    if credit.weights is not None:
+                        self.assertBits(credit.weights, want["weights"], "weights")
+                    result = step.run(batch)
+                    self.assertBits(result.advantages, want["advantages"], "advantages")
+                    self.assertBits(result.metrics.grad, want["grad_logprobs"], "gradient")
+                    self.assertEqual(result.loss, result.metrics.loss)
+                    for field, array in rollouts(3).items():
+                        self.assertBits(getattr(batch, field), array, field)
 
-    @unittest.skipIf(shutil.which("go") is None, "Go is not installed")
+    @needs_go
     def test_kl_rewards(self):
         """REINFORCE++ with the rewards of kl_rewards is what the command line has."""
         arrays = rollouts(8)
@@ -109,8 +91,8 @@ class Functions(TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path, output = (Path(folder) / name for name in ("in.safetensors", "out.safetensors"))
             write_safetensors(path, arrays)
-            command = ["go", "run", "./cmd/reweight", "-scheme", "kl_rewards+reinforce++", "-o", output, path]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            command = [Path(program().name) / "reweight", "-scheme", "kl_rewards+reinforce++", "-o", output, path]
+            done = subprocess.run(command, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             batch = reweight.Batch(**arrays)
             got = reweight.scheme("kl_rewards+reinforce++").credit(batch).advantages

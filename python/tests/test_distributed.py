@@ -124,7 +124,7 @@ class Pieces(TestCase):
         )
         self.assertRaisesText(
             reweight.InputError,
-            "files[2] is b/x, whose results would have the name of those of a/x",
+            "files[2] is b/x, whose results would have the same name as the results of a/x",
             distributed.dask_reweight,
             None,
             ["a/x", "a/y", "b/x"],

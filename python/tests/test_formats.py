@@ -1,4 +1,4 @@
-"""docs/formats.md: its commands run, its flags exist, and its lines for trainers write
+"""docs/formats.md and docs/engines.md: their commands run, their flags exist, and their lines for trainers write
 files that the command reads."""
 
 import asyncio
@@ -22,11 +22,11 @@ from support import ROOT, TESTDATA, TestCase, needs_torch, read_safetensors, tor
 from test_distributed import write_shards
 from test_docs import examples
 
-PAGE = ROOT / "docs" / "formats.md"
+PAGES = [ROOT / "docs" / name for name in ("formats.md", "engines.md")]
 
 
 def blocks(language):
-    return [code for _, code, _ in examples(PAGE, language)]
+    return [code for page in PAGES for _, code, _ in examples(page, language)]
 
 
 def block(language, word):
@@ -94,9 +94,9 @@ class Commands(unittest.TestCase):
         self.assertEqual(arrays["rollout_logprobs"].tolist(), np.array([0, -0.1, -0.5, -0.2, -0.1], np.float32).tolist())
 
     def test_flags(self):
-        """Every flag that the page names is there."""
+        """Every flag that the pages name is there."""
         helps = "".join(self.run_shell(f"reweight {command} -h") for command in ("convert", "", "score partial", "score apply"))
-        flags = set(re.findall(r"`(-[a-z][-a-z]*)[ `]", PAGE.read_text()))
+        flags = set(re.findall(r"`(-[a-z][-a-z]*)[ `]", "".join(page.read_text() for page in PAGES)))
         self.assertIn("-surprisal-entropy", flags)
         for flag in flags:
             self.assertRegex(helps, rf"(?m)^  {flag}\b")

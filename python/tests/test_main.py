@@ -66,7 +66,7 @@ class Main(TestCase):
             numbers, problems = _parity.check()
         self.assertGreater(numbers, 100_000)
         best, T = reweight.best_isa(), len(_parity._random_batch().role)
-        want = [f"1 of {T} numbers of grpo by {best} are not those of float64"]
+        want = [f"1 of {T} numbers of grpo by {best} differ from float64"]
         if best != "portable":
             want.insert(0, f"1 of {T} numbers of aem differ between portable and {best}")
         self.assertEqual(problems, want)

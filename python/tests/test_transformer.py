@@ -1,4 +1,4 @@
-"""studies/transformer: its game and its runs in TRL, and docs/evidence.md has its figures as its tables give them."""
+"""studies/transformer: its game and its runs in TRL, and RESULTS.md has its figures as its tables give them."""
 
 import concurrent.futures
 import importlib.util
@@ -19,7 +19,7 @@ import transformer
 
 class Page(unittest.TestCase):
     def test_page(self):
-        page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").splitlines()
+        page = (STUDY / "RESULTS.md").read_text(encoding="utf-8").splitlines()
         for line in filter(None, runpy.run_path(str(STUDY / "figures.py"))["lines"]()):
             self.assertIn(line, page)
 

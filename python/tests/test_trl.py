@@ -555,7 +555,7 @@ class Rewards(unittest.TestCase):
         groups, checked, worst = np.arange(8) // 4, 0, 0
         for case, (_, scores, weights) in self.CASES.items():
             for loss_type in ("dr_grpo", "dapo"):
-                made = self.trainer(case, loss_type=loss_type)
+                made = self.trainer(case, loss_type=loss_type, max_completion_length=8)
                 made.model.train()
                 rewards = scored(scores, weights)
                 for name in self.SCHEMES:

@@ -1,4 +1,5 @@
-"""docs/evidence.md has the figures of studies/words as its tables give them, and these those of testdata."""
+"""RESULTS.md and docs/evidence.md have the figures of studies/words as its tables give them, and the tables follow from
+testdata."""
 
 import runpy
 import unittest
@@ -16,9 +17,23 @@ class Words(unittest.TestCase):
         self.figures = runpy.run_path(str(STUDY / "figures.py"))
 
     def test_page(self):
-        page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").splitlines()
+        page = (STUDY / "RESULTS.md").read_text(encoding="utf-8").splitlines()
         for line in filter(None, [*self.figures["lines"](), *self.figures["lake_lines"]()]):
             self.assertIn(line, page)
+
+    def test_short_page(self):
+        """docs/evidence.md repeats a few figures."""
+        page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+        interval, words, lake = self.figures["with_interval"], self.figures["columns"]("prompts.csv"), self.figures["columns"]("lake.csv")
+        rows = {
+            "energy of action tokens with the variance": (interval(words, "action_energy", False), interval(lake, "action_energy", False)),
+            "the same, given the success rate": (
+                interval(words, "action_energy", True),
+                interval(lake, "first_action_energy", True) + " on first turns",
+            ),
+        }
+        for name, figures in rows.items():
+            self.assertIn(f"| {name} | {' | '.join(figures)} |\n", page)
 
     def test_tables(self):
         """The means over questions, counts and weights of the first part are those of the answers in testdata."""

@@ -1,6 +1,6 @@
 // Learn trains small agents from scratch with the schemes of the papers and with uniform weights, in
-// many regimes, and says where a scheme helps: the study of docs/plan.md, and that of
-// docs/plan-arms.md, which changes one thing after another of it.
+// many regimes, and says where a scheme helps: the study of plan.md, and the study of
+// plan-arms.md, which changes one thing after another of it.
 //
 //	go -C studies/learn run . -smoke             # a part of both with little training: seconds
 //	go -C studies/learn run . -map -out map      # the map: hours of two cores
@@ -23,8 +23,8 @@ import (
 )
 
 func main() {
-	whole := flag.Bool("map", false, "do the map of docs/plan.md")
-	arms := flag.Bool("arms", false, "do the arms of docs/plan-arms.md, for which the map must be done")
+	whole := flag.Bool("map", false, "do the map of plan.md")
+	arms := flag.Bool("arms", false, "do the arms of plan-arms.md, for which the map must be done")
 	smoke := flag.Bool("smoke", false, "do a part of both with little training, which shows that they run")
 	out := flag.String("out", "learn-out", "the `folder` for runs.csv and arms.csv, the effects and the figure")
 	flag.Parse()

@@ -1,4 +1,4 @@
-"""The figures of docs/plan-transformer.md, from the tables of this folder, as docs/evidence.md has them:
+"""The figures of plan.md, from the tables of this folder, as RESULTS.md has them:
 
 python studies/transformer/figures.py
 """

@@ -1,5 +1,5 @@
-"""Trains a small transformer on Sudoku 4x4 by TRL's GRPOTrainer, with uniform weights and with ActFocus, in four corners of
-the map: the study of docs/plan-transformer.md.
+"""Trains a small transformer on Sudoku 4x4 by TRL's GRPOTrainer, with uniform weights and with ActFocus, in four cells of
+the map: the study of plan.md.
 
     $(python/environment newest)/bin/python studies/transformer/transformer.py studies/transformer/runs.csv
 

@@ -1,4 +1,4 @@
-"""The figures of docs/plan-words.md, plan-words-more.md and plan-lake.md, from the tables of this folder:
+"""The figures of plan.md, plan-more.md and plan-lake.md, from the tables of this folder:
 
 python studies/words/figures.py
 """

@@ -1,4 +1,4 @@
-"""A pretrained language model learns FrozenLake from demonstrations, and then walks: the study of docs/plan-lake.md.
+"""A pretrained language model learns FrozenLake from demonstrations, and then walks: the study of plan-lake.md.
 
     PYTHONPATH=lib $python studies/words/lake.py train lake   # fine-tunes the model: lake/model
     PYTHONPATH=lib $python studies/words/lake.py walk lake    # 16 walks on each of 60 maps: answers.jsonl, rollouts for reweight

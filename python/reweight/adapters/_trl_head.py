@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..torch import linear_token_stats
-from . import HookError, find_hook, replace
+from ._hooks import HookError, find_hook, replace
 
 _WRITTEN_FOR = "TRL 1.16.0"
 _OURS = {"log_probs", "entropy"}
@@ -94,7 +94,7 @@ def energies(trainer: Any) -> Iterator[List[Tensor]]:
         given = signature.bind(*args, **options).arguments
         mask = given["attention_mask"][:, -given["logits_to_keep"] :] != 0
         if not parts or sum(t.numel() for t in parts) != int(mask.sum()):
-            raise HookError("the head of this model is not that of reweight.adapters.trl.install(head=True)")
+            raise HookError("the head of this model was not set by reweight.adapters.trl.install(head=True)")
         result.append(torch.zeros_like(answer[0]).masked_scatter(mask, -torch.cat(parts).to(answer[0].dtype)))
         return answer
 

@@ -28,7 +28,9 @@ import sys
 import warnings
 from typing import Any, Dict
 
-from . import Credit, Report, find_hook, replace, token_advantages
+from . import Credit, token_advantages
+from ._hooks import find_hook, replace
+from ._report import Report
 
 WRITTEN_FOR = "NeMo RL 0.7.0"
 

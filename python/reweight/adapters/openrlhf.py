@@ -23,7 +23,9 @@ import sys
 from typing import Any, Dict, List, Tuple
 
 from .._errors import InputError
-from . import Credit, Report, find_hook, replace, token_advantages, version_of, when_imported
+from . import Credit, token_advantages
+from ._hooks import find_hook, replace, version_of, when_imported
+from ._report import Report
 
 WRITTEN_FOR = "OpenRLHF 0.11.2"
 

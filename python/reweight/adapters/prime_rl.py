@@ -26,7 +26,9 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from . import Credit, Report, find_hook, replace, token_advantages
+from . import Credit, token_advantages
+from ._hooks import find_hook, replace
+from ._report import Report
 
 WRITTEN_FOR = "prime-rl 0.8.0"
 

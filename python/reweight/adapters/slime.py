@@ -25,7 +25,9 @@ import argparse
 import importlib
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import Credit, Report, find_hook, token_advantages
+from . import Credit, token_advantages
+from ._hooks import find_hook
+from ._report import Report
 
 WRITTEN_FOR = "slime 0.3.1"
 

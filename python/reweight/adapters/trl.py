@@ -40,7 +40,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .. import InputError
 from .._errors import described
-from . import Credit, HookError, Report, find_hook, replace, token_advantages, version_of
+from . import Credit, HookError, token_advantages
+from ._hooks import find_hook, replace, version_of
+from ._report import Report
 
 WRITTEN_FOR = "TRL 1.16.0"
 
@@ -280,7 +282,7 @@ def _rewards(trainer: Any, scores: List[Any], rows: int, rank: int, credit: Cred
             return None  # and the pages have no rewards
         raise HookError(
             f"{type(trainer).__name__} scored batches of {found} completions by _calculate_rewards, want one of [{want}], all "
-            f"those of its processes: {credit.scheme} reads the rewards"
+            f"completions of its processes: {credit.scheme} reads the rewards"
         )
     rewards = (scores[0] * trainer.reward_weights.to(scores[0].device)).nansum(dim=1)
     rewards[scores[0].isnan().all(dim=1)] = float("nan")

@@ -26,7 +26,10 @@ from dataclasses import fields
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from .._errors import InputError
-from . import AGGREGATIONS, Credit, HookError, Report, find_hook, replace, token_advantages, version_of, when_imported
+from . import Credit, HookError, token_advantages
+from ._advantages import AGGREGATIONS
+from ._hooks import find_hook, replace, version_of, when_imported
+from ._report import Report
 
 WRITTEN_FOR = "verl 0.9.1"
 

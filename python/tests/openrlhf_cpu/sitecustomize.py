@@ -38,7 +38,7 @@ def loss(original, self, log_probs, old, advantages, **options):
 
 
 if "SPY" in os.environ:
-    from reweight.adapters import when_imported
+    from reweight.adapters._hooks import when_imported
 
     maker, policy_loss = "openrlhf.trainer.ppo_utils.experience_maker", "openrlhf.models.loss"
     when_imported(maker, lambda: after(sys.modules[maker].RemoteExperienceMaker, "make_experience_batch", batch))

@@ -10,7 +10,7 @@ import (
 	"github.com/seed621a2839/reweight/studies/learn/train"
 )
 
-// Arms is the study of docs/plan-arms.md: in some cells of a map, one thing after another is changed.
+// Arms is the study of plan-arms.md: in some cells of a map, one thing after another is changed.
 // A scheme keeps the rate that the map has chosen for it in the cell.
 type Arms struct {
 	Map
@@ -18,7 +18,7 @@ type Arms struct {
 	Changes []train.Run // Arm, Game and Algorithm; what is empty stays as it is in the map
 }
 
-// TheArms is that of docs/plan-arms.md, and SmokeArms a part of it.
+// TheArms is the study of plan-arms.md, and SmokeArms a part of it.
 var (
 	TheArms = Arms{
 		Map:   TheMap,
@@ -81,7 +81,7 @@ func (a Arms) Do(path string, of Table, settings train.Settings, said func(done,
 // Effects compares the schemes with uniform weights.
 func (a Arms) Effects(done Table) ([]Effect, error) { return effects(done, a.runs(done)) }
 
-// Predictions holds the effects of the arms to those of docs/plan-arms.md, in its order; of are the map's.
+// Predictions holds the effects of the arms to the predictions of plan-arms.md, in its order; of are the effects of the map.
 func (a Arms) Predictions(of, arms []Effect) []Prediction {
 	difference := func(effects []Effect, cell train.Run, scheme string) float64 {
 		return effectOf(effects, cell, scheme).Difference

@@ -123,7 +123,7 @@ func EffectsCSV(all []Effect) []byte {
 	return b.Bytes()
 }
 
-// A Prediction is one of docs/plan.md and what came of it.
+// A Prediction is one of plan.md and what came of it.
 type Prediction struct {
 	Text    string
 	Value   string // what decides it
@@ -138,7 +138,7 @@ func (p *Prediction) Verdict() string {
 	return "not refuted, " + p.Value
 }
 
-// Predictions holds the effects to those of docs/plan.md, in its order.
+// Predictions holds the effects to the predictions of plan.md, in its order.
 func Predictions(all []Effect) ([]Prediction, error) {
 	of := func(scheme string, keep func(e Effect) bool) (lengths, differences []float64) {
 		for _, e := range all {

@@ -15,10 +15,12 @@ import (
 
 var update = flag.Bool("update", false, "write the map's table, figure and effects anew from its runs")
 
-// TestEvidence holds the table, the predictions and the figure of docs/evidence.md to the runs of the map.
+// TestEvidence holds the tables, the predictions and the figure of RESULTS.md and docs/evidence.md to the runs of the
+// map.
 func TestEvidence(t *testing.T) {
-	const docs, folder = "../../../docs/", "../map/"
-	page := string(must.Get(os.ReadFile(docs + "evidence.md")))
+	const docs, results, folder = "../../../docs/", "../RESULTS.md", "../map/"
+	page := string(must.Get(os.ReadFile(results)))
+	short := string(must.Get(os.ReadFile(docs + "evidence.md")))
 	rows := must.Get(Read(folder + "runs.csv"))
 	effects := must.Get(TheMap.Effects(rows))
 	all := must.Get(Read(folder + "arms.csv"))
@@ -27,11 +29,13 @@ func TestEvidence(t *testing.T) {
 	page = between(t, page, "the map", mapTable(effects))
 	page = between(t, page, "the rates", ratesTable(rows))
 	page = between(t, page, "the arms", armsTable(effects, arms))
+	short = between(t, short, "the summary", summaryTable(effects))
 	for path, want := range map[string]string{
 		folder + "effects.csv":      string(EffectsCSV(effects)),
 		folder + "arms-effects.csv": string(EffectsCSV(arms)),
 		docs + "map.svg":            string(TheMap.Figure(effects)),
-		docs + "evidence.md":        page,
+		docs + "evidence.md":        short,
+		results:                     page,
 	} {
 		if *update {
 			must.Do(os.WriteFile(path, []byte(want), 0o666))
@@ -49,7 +53,7 @@ func between(t *testing.T, page, part, text string) string {
 	begin, rest, ok := strings.Cut(page, name)
 	_, end, ok2 := strings.Cut(rest, "\n<!-- end -->")
 	if !ok || !ok2 {
-		t.Fatalf("docs/evidence.md has no part for %s", part)
+		t.Fatalf("the page has no part for %s", part)
 	}
 	return begin + name + text + "\n<!-- end -->" + end
 }
@@ -75,6 +79,28 @@ func mapTable(effects []Effect) string {
 		fmt.Fprintln(&b)
 	}
 	verdicts(&b, must.Get(Predictions(effects)))
+	return b.String()
+}
+
+// summaryTable is mapTable without the intervals.
+func summaryTable(effects []Effect) string {
+	var b strings.Builder
+	fmt.Fprint(&b, "| L, q | D | uniform | ActFocus | beta 0 | surprisal | AEM |\n|---|---|---|---|---|---|---|\n")
+	for _, cell := range effects {
+		if cell.Scheme != "actfocus" {
+			continue
+		}
+		fmt.Fprintf(&b, "| %d, %v | %.2f | %.1f |", cell.Fluent, cell.Errors, cell.Decided, 100*cell.Uniform)
+		for _, s := range []string{"actfocus", train.ActFocusWithoutBeta, train.ActFocusBySurprisal, "aem"} {
+			e := effectOf(effects, cell.Run, s)
+			if e.Shown() {
+				fmt.Fprintf(&b, " **%s** |", points(e.Difference))
+			} else {
+				fmt.Fprintf(&b, " %s |", points(e.Difference))
+			}
+		}
+		fmt.Fprintln(&b)
+	}
 	return b.String()
 }
 

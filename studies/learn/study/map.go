@@ -6,7 +6,7 @@ import (
 	"github.com/seed621a2839/reweight/studies/learn/train"
 )
 
-// A Map is the study of docs/plan.md: in which regime does a scheme help, each at its own best rate?
+// A Map is the study of plan.md: in which regime does a scheme help, each at its own best rate?
 type Map struct {
 	Fluent  []int     // words of each answer that mean nothing
 	Errors  []float64 // share of the mistakes made in the reasoning; with 0 it says nothing else
@@ -16,7 +16,7 @@ type Map struct {
 	Seeds   []int // seeds that compare schemes
 }
 
-// TheMap is that of docs/plan.md, and SmokeMap a part of it for tests.
+// TheMap is the study of plan.md, and SmokeMap a part of it for tests.
 var (
 	TheMap = Map{
 		Fluent:  []int{0, 4, 12, 36},

@@ -67,7 +67,7 @@ func TestMapRates(t *testing.T) {
 		}
 	}
 	if choosing, comparing := len(TheMap.Choosing()), len(TheMap.Comparing(done)); choosing != 540 || comparing != 720 {
-		t.Errorf("%d and %d runs, docs/plan.md says 540 and 720", choosing, comparing)
+		t.Errorf("%d and %d runs, plan.md says 540 and 720", choosing, comparing)
 	}
 	for _, seed := range TheMap.Seeds {
 		if slices.Contains(TheMap.Tuning, seed) {
@@ -97,7 +97,7 @@ func planted(effect func(run train.Run) float64) Table {
 	return done
 }
 
-// The effects are those that were planted. As docs/plan.md predicts, they refute nothing; each other
+// The effects are those that were planted. As plan.md predicts, they refute nothing; each other
 // kind refutes one prediction, and not the others.
 func TestEffects(t *testing.T) {
 	for number, c := range []struct{ every, word, decided, beta, aem float64 }{
@@ -167,11 +167,11 @@ func TestArmsRates(t *testing.T) {
 		distinct[run] = true
 	}
 	if len(distinct) != 720+48+24 {
-		t.Errorf("%d runs, docs/plan-arms.md says 720 and 48, and 24 are the map's", len(distinct))
+		t.Errorf("%d runs, plan-arms.md says 720 and 48, and 24 are the map's", len(distinct))
 	}
 }
 
-// Each prediction of the arms is refuted by what docs/plan-arms.md says, and the others are not.
+// Each prediction of the arms is refuted by what plan-arms.md says, and the others are not.
 func TestArmsPredictions(t *testing.T) {
 	as := func(run train.Run) float64 { return 0.1 - 0.2*run.Errors }
 	of := planted(as)

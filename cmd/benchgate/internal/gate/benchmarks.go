@@ -28,8 +28,8 @@ import (
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest/worker"
 )
 
-// A leaf names a benchmark without sub-benchmarks, and how it is called.
-type leaf struct {
+// A runnable names a benchmark without sub-benchmarks, and how it is called.
+type runnable struct {
 	gotest.Benchmark        // its function
 	full             string // with sub-benchmarks
 	untimed          bool   // it reports no ns/op: the gate's own time plans its calls, and is not judged
@@ -59,8 +59,8 @@ const (
 	skipMark = "--- SKIP: "
 )
 
-// An outcome is what came of a request to run benchmarks.
-type outcome struct {
+// A reply is what came of a request to run benchmarks.
+type reply struct {
 	results []result
 	failed  map[string]string // what the benchmarks said that failed
 	skipped []string
@@ -71,13 +71,13 @@ type outcome struct {
 	instructions uint64 // 0 if they are not known
 }
 
-// parseOutcome reads what testing prints for benchmarks that run on that many CPUs.
-func parseOutcome(output string, cpus int) outcome {
+// parseOutput reads what testing prints for benchmarks that run on that many CPUs.
+func parseOutput(output string, cpus int) reply {
 	suffix := ""
 	if cpus != 1 {
 		suffix = fmt.Sprintf("-%d", cpus)
 	}
-	o := outcome{failed: map[string]string{}}
+	o := reply{failed: map[string]string{}}
 	failing := ""
 	for line := range strings.Lines(output) {
 		line = strings.TrimSuffix(line, "\n")
@@ -142,8 +142,8 @@ func exactly(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// A testSide is the test binaries of one side.
-type testSide struct {
+// A testVersion is the test binaries of one version.
+type testVersion struct {
 	name   string
 	opt    *Options
 	env    []string                  // of the binaries
@@ -156,7 +156,7 @@ type testSide struct {
 }
 
 // exe is the test binary of a package with functions in an order.
-func (s *testSide) exe(pkg string, order int) string {
+func (s *testVersion) exe(pkg string, order int) string {
 	if s.module == nil && order == 0 {
 		return s.binary
 	}
@@ -167,7 +167,7 @@ func (s *testSide) exe(pkg string, order int) string {
 var exeSuffix = map[string]string{"windows": ".exe"}[runtime.GOOS]
 
 // build builds the test binary of a group's package, unless it is there.
-func (s *testSide) build(ctx context.Context, group string, order int) error {
+func (s *testVersion) build(ctx context.Context, group string, order int) error {
 	pkg := packageOf(group)
 	exe := s.exe(pkg, order)
 	if _, err := os.Stat(exe); err == nil {
@@ -201,7 +201,7 @@ type testWorker struct {
 }
 
 // command is a run of a package's binary with these flags.
-func (s *testSide) command(ctx context.Context, exe, pkg string, flags ...string) *exec.Cmd {
+func (s *testVersion) command(ctx context.Context, exe, pkg string, flags ...string) *exec.Cmd {
 	flags = append(flags, "-test.paniconexit0", fmt.Sprintf("-test.cpu=%d", s.opt.CPU))
 	cmd := exec.CommandContext(ctx, exe, append(flags, s.opt.Args...)...)
 	cmd.Dir = s.pkgs[pkg].Dir
@@ -212,7 +212,7 @@ func (s *testSide) command(ctx context.Context, exe, pkg string, flags ...string
 // start starts a worker: from a fresh copy of the binary, and with an environment of
 // another size, because where the pages of a file and the stack lie in memory is luck
 // that a process keeps.
-func (s *testSide) start(ctx context.Context, group string, order int) (bencher, error) {
+func (s *testVersion) start(ctx context.Context, group string, order int) (bencher, error) {
 	pkg := packageOf(group)
 	s.starts++
 	exe, output := filepath.Join(s.run, fmt.Sprintf("%d.test%s", s.starts, exeSuffix)), filepath.Join(s.run, fmt.Sprintf("%d.txt", s.starts))
@@ -243,7 +243,7 @@ func (s *testSide) start(ctx context.Context, group string, order int) (bencher,
 }
 
 // describe says what a process is that will be started.
-func (s *testSide) describe(p *process) {
+func (s *testVersion) describe(p *process) {
 	p.of, p.patience, p.module = "the tests of "+s.name, s.opt.patience(), s.pkgs["."].Path
 	if s.module != nil {
 		p.module, p.dir = s.module.Path, s.module.Dir
@@ -274,7 +274,7 @@ func (w *testWorker) close() {
 	}
 }
 
-func (w *testWorker) run(q worker.Request) (outcome, error) {
+func (w *testWorker) run(q worker.Request) (reply, error) {
 	var a worker.Answer
 	before, threads, instructions := w.cpuTime(), w.threads(), w.instructions()
 	err := w.say(q)
@@ -282,24 +282,24 @@ func (w *testWorker) run(q worker.Request) (outcome, error) {
 		err = w.hear(&a)
 	}
 	if err != nil {
-		return outcome{}, w.failed(err)
+		return reply{}, w.failed(err)
 	}
 	if a.Truncated {
 		a.Error = fmt.Sprintf("%s prints more than %d MiB", q.Benchmark, worker.MaxOutput>>20)
 	}
 	if a.Error != "" {
-		return outcome{}, newFailure(w.of + ": " + a.Error)
+		return reply{}, newFailure(w.of + ": " + a.Error)
 	}
-	o := parseOutcome(a.Output, w.cpu)
+	o := parseOutput(a.Output, w.cpu)
 	o.took, o.instructions = max(1, time.Duration(a.Ns)), w.instructions()-instructions
 	o.queued = max(0, min(queued(threads, w.threads()), o.took-(w.cpuTime()-before)))
 	return o, nil
 }
 
-// takeTurn measures a benchmark once.
-func takeTurn(b bencher, f *function) (turn, error) {
+// takeSample measures a benchmark once.
+func takeSample(b bencher, f *function) (sample, error) {
 	if f.units[0].Unit == instructions {
-		return countTurn(b, f)
+		return countedSample(b, f)
 	}
 	t, err := bestOf(b, f, f.calls)
 	if err != nil || f.short == 0 {
@@ -316,13 +316,13 @@ func takeTurn(b bencher, f *function) (turn, error) {
 	return t, nil
 }
 
-// bestOf runs the blocks of a turn, of so many calls.
-func bestOf(b bencher, f *function, calls int) (turn, error) {
-	results, _, err := runLeaf(b, f.leaf, calls, f.blocks)
+// bestOf runs the blocks of a sample, of so many calls.
+func bestOf(b bencher, f *function, calls int) (sample, error) {
+	results, _, err := runBlocks(b, f.runnable, calls, f.blocks)
 	if err != nil {
 		return nil, err
 	}
-	t := turn{}
+	t := sample{}
 	for _, r := range results {
 		for _, u := range f.units {
 			v, has := r.metrics[u.Unit]
@@ -335,25 +335,25 @@ func bestOf(b bencher, f *function, calls int) (turn, error) {
 	return t, nil
 }
 
-// runLeaf runs blocks of calls of one benchmark, and returns as many results. A *failure
+// runBlocks runs blocks of calls of one benchmark, and returns as many results. A *failure
 // tells how the benchmark failed.
-func runLeaf(b bencher, l leaf, calls, blocks int) ([]result, outcome, error) {
-	o, err := b.run(worker.Request{Benchmark: l.Name, External: l.External, Bench: exactly(l.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
+func runBlocks(b bencher, of runnable, calls, blocks int) ([]result, reply, error) {
+	o, err := b.run(worker.Request{Benchmark: of.Name, External: of.External, Bench: exactly(of.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
 	if err != nil {
 		return nil, o, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.failed)) {
 		return nil, o, failed(name, o.failed[name])
 	}
-	results := slices.DeleteFunc(o.results, func(r result) bool { return r.name != l.full })
+	results := slices.DeleteFunc(o.results, func(r result) bool { return r.name != of.full })
 	if len(results) == 0 {
 		return nil, o, newFailure("it gives no result when it runs alone, as where its name changes")
 	}
 	if len(results) != blocks {
-		return nil, o, newFailure(fmt.Sprintf("%s: %d results, want %d", l.full, len(results), blocks))
+		return nil, o, newFailure(fmt.Sprintf("%s: %d results, want %d", of.full, len(results), blocks))
 	}
 	for _, r := range results {
-		if l.untimed {
+		if of.untimed {
 			r.metrics[nanoseconds] = float64(o.took) / float64(blocks*calls)
 		}
 	}
@@ -406,7 +406,7 @@ func (g *gate) againstBase(ctx context.Context) error {
 	if g.accepted, err = r.accepted(ctx); err != nil {
 		return err
 	}
-	return g.compareModules(ctx, run.dir, &testSide{name: ref, module: old}, &testSide{name: "the working tree", module: now})
+	return g.compareModules(ctx, run.dir, &testVersion{name: ref, module: old}, &testVersion{name: "the working tree", module: now})
 }
 
 // fromRoot returns patterns of packages as they are in the root of the module, from those
@@ -436,10 +436,10 @@ func fromRoot(root, dir string, patterns []string) ([]string, error) {
 
 // compareModules builds the test binaries of two copies of a module and compares the
 // benchmarks that both have.
-func (g *gate) compareModules(ctx context.Context, run string, base, now *testSide) error {
-	sides := [2]*testSide{base, now}
+func (g *gate) compareModules(ctx context.Context, run string, base, now *testVersion) error {
+	versions := [2]*testVersion{base, now}
 	var remarks []string
-	for i, s := range slices.Backward(sides[:]) { // what is wrong with a flag is wrong with both
+	for i, s := range slices.Backward(versions[:]) { // what is wrong with a flag is wrong with both
 		list, notes, err := s.module.Packages(ctx, g.Packages, g.Bench)
 		if err != nil && s == base {
 			err = fmt.Errorf("%s: %w", s.name, err)
@@ -468,33 +468,33 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testSi
 	g.report.Notes = append(g.report.Notes, remarks...)
 	var both []string
 	for i, lacks := range [...]string{"any more", "in the base"} {
-		for _, name := range slices.Sorted(maps.Keys(sides[i].pkgs)) {
-			if _, ok := sides[1-i].pkgs[name]; !ok {
-				g.note("package %s has no such benchmarks %s: not compared", sides[i].pkgs[name].Path, lacks)
+		for _, name := range slices.Sorted(maps.Keys(versions[i].pkgs)) {
+			if _, ok := versions[1-i].pkgs[name]; !ok {
+				g.note("package %s has no such benchmarks %s: not compared", versions[i].pkgs[name].Path, lacks)
 			} else if i == 0 {
 				both = append(both, name)
 			}
 		}
 	}
 	g.steps.phase("building %d test binaries", 2*len(both))
-	if err := buildAll(ctx, sides, both); err != nil {
+	if err := buildAll(ctx, versions, both); err != nil {
 		return err
 	}
-	return g.compareSides(ctx, sides, both)
+	return g.compareVersions(ctx, versions, both)
 }
 
-// compareSides compares the benchmarks of packages that are built on both sides.
-func (g *gate) compareSides(ctx context.Context, sides [2]*testSide, packages []string) error {
-	c := g.newComparison(sides[0], sides[1])
+// compareVersions compares the benchmarks of packages that are built in both versions.
+func (g *gate) compareVersions(ctx context.Context, versions [2]*testVersion, packages []string) error {
+	c := g.newComparison(versions[0], versions[1])
 	if len(packages) > 0 {
-		if info, err := buildinfo.ReadFile(sides[1].exe(packages[0], 0)); err == nil {
+		if info, err := buildinfo.ReadFile(versions[1].exe(packages[0], 0)); err == nil {
 			g.report.Machine.Go = info.GoVersion
 		}
 	}
-	return c.findAndCompare(ctx, [2]map[string]gotest.Package{sides[0].pkgs, sides[1].pkgs}, packages)
+	return c.findAndCompare(ctx, [2]map[string]gotest.Package{versions[0].pkgs, versions[1].pkgs}, packages)
 }
 
-// findAndCompare finds the benchmarks of packages that both sides have, for at most half of
+// findAndCompare finds the benchmarks of packages that both versions have, for at most half of
 // the budget, and compares them in what is left of it.
 func (c *comparison) findAndCompare(ctx context.Context, has [2]map[string]gotest.Package, packages []string) error {
 	d := discovery{comparison: c, has: has, startup: map[string]time.Duration{}}
@@ -513,9 +513,9 @@ func (c *comparison) findAndCompare(ctx context.Context, has [2]map[string]gotes
 	return d.nothing()
 }
 
-// buildAll builds the test binaries of packages for both sides, as many at the same time
+// buildAll builds the test binaries of packages for both versions, as many at the same time
 // as there are CPUs. The first that does not build ends the others, and is the error.
-func buildAll(ctx context.Context, sides [2]*testSide, packages []string) error {
+func buildAll(ctx context.Context, versions [2]*testVersion, packages []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -523,7 +523,7 @@ func buildAll(ctx context.Context, sides [2]*testSide, packages []string) error 
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < 2*len(packages) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := sides[i%2].build(ctx, packages[i/2], 0); err != nil {
+				if err := versions[i%2].build(ctx, packages[i/2], 0); err != nil {
 					cancel(err)
 				}
 			}

@@ -295,7 +295,7 @@ func TestGiveUp(t *testing.T) {
 
 // TestOutcome: what a benchmark logs is no result, whatever it looks like.
 func TestOutcome(t *testing.T) {
-	o := parseOutcome(`BenchmarkLogs    	     100	      12.5 ns/op	       0 B/op
+	o := parseOutput(`BenchmarkLogs    	     100	      12.5 ns/op	       0 B/op
 --- BENCH: BenchmarkLogs
     x_test.go:1: --- FAIL: BenchmarkOther
     x_test.go:2: two lines

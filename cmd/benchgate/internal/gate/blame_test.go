@@ -22,7 +22,7 @@ import (
 )
 
 // failing is a package whose benchmarks fail in several ways. isNew is whether it is the new
-// side.
+// version.
 const failing = `package failing
 
 import (
@@ -131,14 +131,14 @@ func BenchmarkFamily(b *testing.B) {
 }
 `
 
-// TestBlame: a failure is a regression if the new side fails each time and the base never.
+// TestBlame: a failure is a regression if the new version fails each time and the base never.
 func TestBlame(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a process is killed without a signal here")
 	}
 	t.Setenv("GATE_TEST_DIR", t.TempDir())
 	const db = "package db\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestMain(m *testing.M) { os.Exit(0) }\n\nfunc BenchmarkDB(b *testing.B) {}\n"
-	old, now := twoSides(t, map[string]string{"x_test.go": failing,
+	old, now := twoVersions(t, map[string]string{"x_test.go": failing,
 		"db/db_test.go": db})
 	opt := compareOptions(old, now, ".")
 	opt.Metrics = nil
@@ -187,10 +187,10 @@ BenchmarkSame pass`
 	}
 }
 
-// TestSettle: whose fault it is by how often either side fails when it is tried again.
+// TestSettle: whose fault it is by how often either version fails when it is tried again.
 func TestSettle(t *testing.T) {
 	for _, c := range []struct {
-		side      int
+		version   int
 		why       failure
 		base, now string // what becomes of the tries: x fails
 		want      blame
@@ -198,14 +198,14 @@ func TestSettle(t *testing.T) {
 		{1, failure{}, "..", "xx", newBuild},
 		{1, failure{}, "..", "x.", noBlame},
 		{1, failure{}, "..", ".x", noBlame},
-		{1, failure{}, "x.", "xx", bothSides},
+		{1, failure{}, "x.", "xx", bothFail},
 		{1, failure{scarce: true}, "..", "xx", machine},
 		{1, failure{hung: true}, ".", "x", newBuild}, // it is tried once more
 		{0, failure{}, "xx", "..", onlyBase},
 		{0, failure{}, "x.", "..", noBlame},
-		{0, failure{}, "..", "x.", bothSides},
+		{0, failure{}, "..", "x.", bothFail},
 	} {
-		side := func(tries string) fakeSide {
+		version := func(tries string) fakeVersion {
 			return func(int) (bencher, error) {
 				try := tries[0]
 				if tries = tries[1:]; try == 'x' {
@@ -214,9 +214,9 @@ func TestSettle(t *testing.T) {
 				return steady(100), nil
 			}
 		}
-		k := quietGate(0.01).newComparison(side(c.base), side(c.now))
+		k := quietGate(0.01).newComparison(version(c.base), version(c.now))
 		w := workers{c: &k}
-		c.why.side = c.side
+		c.why.version = c.version
 		why, got, err := w.judge(t.Context(), &c.why, func(bencher) error { return nil })
 		if why == nil || got != c.want || err != nil {
 			t.Errorf("%+v: blame %v, %v", c, got, err)
@@ -226,12 +226,12 @@ func TestSettle(t *testing.T) {
 
 // TestNoRoom: a full disk is nobody's fault, and ends the run.
 func TestNoRoom(t *testing.T) {
-	full := fakeSide(func(int) (bencher, error) {
+	full := fakeVersion(func(int) (bencher, error) {
 		return nil, &os.PathError{Op: "write", Path: "1.test", Err: os.ErrPermission}
 	})
 	g := quietGate(0.01)
-	for _, sides := range [][2]fakeSide{{steadySide(100), full}, {full, steadySide(100)}} {
-		k := g.newComparison(sides[0], sides[1])
+	for _, versions := range [][2]fakeVersion{{steadyVersion(100), full}, {full, steadyVersion(100)}} {
+		k := g.newComparison(versions[0], versions[1])
 		k.functions = []*function{newSteady("BenchmarkX")}
 		if err := k.compare(t.Context()); err == nil || cli.ExitStatus("", err, io.Discard) != 2 || k.functions[0].Verdict != bench.Open {
 			t.Errorf("%v, %+v", err, k.functions[0])
@@ -239,14 +239,14 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestStartsNoMore: a side whose processes start no more, as after a benchmark that has left
+// TestStartsNoMore: a version whose processes start no more, as after a benchmark that has left
 // something behind, fails by that.
 func TestStartsNoMore(t *testing.T) {
 	g := quietGate(0.01)
-	c := g.newComparison(steadySide(100), fakeSide(func(int) (bencher, error) { return nil, newFailure("no start") }))
+	c := g.newComparison(steadyVersion(100), fakeVersion(func(int) (bencher, error) { return nil, newFailure("no start") }))
 	d := discovery{comparison: &c}
 	w := workers{c: &c}
-	found, err := d.leaves(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
+	found, err := d.runnables(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
 	if err != nil || len(found) > 0 || len(c.functions) != 1 || c.functions[0].Verdict != bench.Regression || c.functions[0].Message != "the new build: no start" {
 		t.Errorf("%v, %v, %+v", found, err, c.functions)
 	}
@@ -258,17 +258,17 @@ type limited struct {
 	most int
 }
 
-func (l limited) run(q worker.Request) (outcome, error) {
+func (l limited) run(q worker.Request) (reply, error) {
 	var calls int
 	if _, err := fmt.Sscanf(q.Benchtime, "%dx", &calls); err != nil || calls >= l.most {
-		return outcome{}, cmp.Or(err, error(newFailure("too many calls")))
+		return reply{}, cmp.Or(err, error(newFailure("too many calls")))
 	}
 	o, err := l.steady.run(q)
 	o.took = time.Duration(float64(l.steady) * float64(calls))
 	return o, err
 }
 
-// TestBreaksAtMoreCalls: what breaks in the new side at more calls than a block has is a
+// TestBreaksAtMoreCalls: what breaks in the new version at more calls than a block has is a
 // regression, as go test makes more of them. If the base breaks there too, it is compared.
 func TestBreaksAtMoreCalls(t *testing.T) {
 	for _, c := range []struct {
@@ -280,10 +280,10 @@ func TestBreaksAtMoreCalls(t *testing.T) {
 		{1e9, 50_000, bench.Regression, "the new build: too many calls"},
 		{50_000, 50_000, bench.Open, "new build: too many calls"},
 	} {
-		side := func(most int) fakeSide {
+		version := func(most int) fakeVersion {
 			return func(int) (bencher, error) { return limited{steady(100), most}, nil }
 		}
-		k := quietGate(0.01).newComparison(side(c.base), side(c.now))
+		k := quietGate(0.01).newComparison(version(c.base), version(c.now))
 		k.CPU = 1
 		d, f, w := discovery{comparison: &k}, newSteady("BenchmarkX"), workers{c: &k}
 		err := d.calibrate(t.Context(), f, &w)
@@ -295,7 +295,7 @@ func TestBreaksAtMoreCalls(t *testing.T) {
 
 // TestNothingYet: a change that brings the first benchmarks passes.
 func TestNothingYet(t *testing.T) {
-	old, now := twoSides(t, map[string]string{"x_test.go": "package x\n\nimport \"testing\"\n\nfunc BenchmarkX(b *testing.B) {}\n"})
+	old, now := twoVersions(t, map[string]string{"x_test.go": "package x\n\nimport \"testing\"\n\nfunc BenchmarkX(b *testing.B) {}\n"})
 	must.Do(os.Remove(filepath.Join(old, "x_test.go")))
 	put(filepath.Join(old, "x.go"), "package x\n")
 	c, err := runCompare(t, compareOptions(old, now, "."))
@@ -308,7 +308,7 @@ func TestNothingYet(t *testing.T) {
 }
 
 // crashing is a package that ends before it runs anything, or in a benchmark, in the way and on
-// the side that the environment says.
+// the version that the environment says.
 const crashing = `package crashing
 
 import (
@@ -323,8 +323,8 @@ import (
 var words = []int{1, 2, 3}
 
 func crashes(how string) bool {
-	way, side, _ := strings.Cut(os.Getenv("GATE_TEST_CRASH"), ":")
-	return way == how && (side == "both" || side == map[bool]string{false: "base", true: "new"}[isNew])
+	way, version, _ := strings.Cut(os.Getenv("GATE_TEST_CRASH"), ":")
+	return way == how && (version == "both" || version == map[bool]string{false: "base", true: "new"}[isNew])
 }
 
 func init() {
@@ -362,13 +362,13 @@ func BenchmarkX(b *testing.B) {
 `
 
 // TestCrash: what ends before it runs a benchmark fails as a benchmark does: it is a regression
-// of the new side, an error if both sides do it, and passes a change that mends it.
+// of the new version, an error if both versions do it, and passes a change that mends it.
 func TestCrash(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("paths in the messages have backslashes here")
 	}
 	t.Setenv("GATE_TEST_CRASH", "")
-	old, now := twoSides(t, map[string]string{"x_test.go": crashing})
+	old, now := twoVersions(t, map[string]string{"x_test.go": crashing})
 	var binaries [2]string
 	for i, dir := range [...]string{old, now} {
 		binaries[i] = filepath.Join(t.TempDir(), "x.test")
@@ -385,17 +385,17 @@ func TestCrash(t *testing.T) {
 		{"no m.Run", all, "it ends without an answer"},
 		{"benchmark", "BenchmarkX", "panic: of BenchmarkX (PLACEx_test.go:47)"},
 	} {
-		for _, side := range [...]string{"new", "base", "both"} {
+		for _, version := range [...]string{"new", "base", "both"} {
 			for _, pair := range [...][2]string{{old, now}, binaries} {
-				if pair[0] == old && c.way != "panic" && (side != "new" || c.way != "exit 0" && c.way != "TestMain") { // each builds both sides
+				if pair[0] == old && c.way != "panic" && (version != "new" || c.way != "exit 0" && c.way != "TestMain") { // each builds both versions
 					continue
 				}
-				what := c.way + " on " + side + ", " + filepath.Base(pair[0])
-				t.Setenv("GATE_TEST_CRASH", c.way+":"+side)
+				what := c.way + " on " + version + ", " + filepath.Base(pair[0])
+				t.Setenv("GATE_TEST_CRASH", c.way+":"+version)
 				opt := compareOptions(pair[0], pair[1], ".")
 				opt.Metrics = nil
 				got, err := runCompare(t, opt)
-				says := func(of int) string { // of a side
+				says := func(of int) string { // of a version
 					place := ""
 					if pair == binaries {
 						place = [...]string{old, now}[of] + "/"
@@ -407,7 +407,7 @@ func TestCrash(t *testing.T) {
 				}
 				notes := clean(strings.Join(got.Notes, "\n"))
 				status := cli.ExitStatus("", err, io.Discard)
-				switch side {
+				switch version {
 				case "new":
 					if want := c.name + " regression: the new build: " + says(1); status != 1 || clean(got.lines()) != want {
 						t.Errorf("%s: %v, %s\nwant\n%s\nnotes %s", what, err, got.lines(), want, notes)
@@ -430,7 +430,7 @@ func TestCrash(t *testing.T) {
 // TestCrashBeside: a package that crashes beside one that works counts in every report, with
 // its place.
 func TestCrashBeside(t *testing.T) {
-	old, now := twoSides(t, map[string]string{
+	old, now := twoVersions(t, map[string]string{
 		"a/x_test.go": "package a\n\nimport \"testing\"\n\nfunc BenchmarkA(b *testing.B) { b.ReportMetric(1000, \"ns/op\") }\n",
 		"b/x_test.go": "package b\n\nimport \"testing\"\n\nvar list = build(nil)\n\nfunc BenchmarkB(b *testing.B) {}\n\nfunc BenchmarkC(b *testing.B) {}\n",
 		"b/x.go":      "package b\n\nimport \"strconv\"\n\nfunc build(list []int) []int {\n\tif isNew {\n\t\tpanic(strconv.Quote(\"no \\n list\"))\n\t}\n\treturn list\n}\n",

@@ -15,30 +15,30 @@ import (
 	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
-// A waitingSide is a side whose calls wait, in the time of a test without a clock of its own.
-type waitingSide struct {
-	fakeSide
+// A waitingVersion is a version whose calls wait, in the time of a test without a clock of its own.
+type waitingVersion struct {
+	fakeVersion
 	opt    *Options
 	calls  map[string]time.Duration // what one takes, by the benchmark
 	vary   float64                  // every second process has so much more, and the others less
 	starts *int
 }
 
-func (s waitingSide) start(ctx context.Context, _ string, _ int) (bencher, error) {
+func (s waitingVersion) start(ctx context.Context, _ string, _ int) (bencher, error) {
 	time.Sleep(20 * time.Millisecond)
 	*s.starts++
 	return waiting{s, ctx, 1 + s.vary*float64(1-*s.starts%2*2)}, ctx.Err()
 }
 
 type waiting struct {
-	waitingSide
+	waitingVersion
 	ctx   context.Context
 	speed float64
 }
 
 func (w waiting) close() {}
 
-func (w waiting) run(q worker.Request) (o outcome, err error) {
+func (w waiting) run(q worker.Request) (o reply, err error) {
 	var calls int
 	if _, err := fmt.Sscanf(q.Benchtime, "%dx", &calls); err != nil {
 		return o, err
@@ -61,14 +61,14 @@ func (w waiting) run(q worker.Request) (o outcome, err error) {
 }
 
 // runWaiting runs the gate on benchmarks whose names say how long a call waits, and that wait so
-// many times as long on the new side, more or less in each process. It returns how long
+// many times as long on the new version, more or less in each process. It returns how long
 // that takes.
 func runWaiting(t *testing.T, waits string, budget time.Duration, slower, vary float64) (g *gate, took time.Duration) {
 	g = quietGate(0.01)
 	defer g.steps.close()
 	g.Budget, g.Bench = budget, "."
-	base := waitingSide{opt: &g.Options, calls: map[string]time.Duration{}, starts: new(int)}
-	now := waitingSide{opt: &g.Options, calls: map[string]time.Duration{}, starts: new(int), vary: vary}
+	base := waitingVersion{opt: &g.Options, calls: map[string]time.Duration{}, starts: new(int)}
+	now := waitingVersion{opt: &g.Options, calls: map[string]time.Duration{}, starts: new(int), vary: vary}
 	p := gotest.Package{Path: "m", Rel: "."}
 	for _, wait := range strings.Fields(waits) {
 		each := must.Get(time.ParseDuration(wait))
@@ -104,7 +104,7 @@ func TestBudget(t *testing.T) {
 		{"3s", 6 * time.Second, "", "Left out, as a run takes longer than 2s, too long for -budget 6s: Benchmark3s"},
 		{"500ms", time.Second, "", "Left out, as it took longer than half of -budget 1s to find benchmarks: Benchmark500ms"},
 	} {
-		for _, side := range []struct {
+		for _, version := range []struct {
 			slower, vary float64
 			want         bench.Verdict
 		}{
@@ -113,17 +113,17 @@ func TestBudget(t *testing.T) {
 			{1.05, 0.1, bench.Inconclusive}, // which takes all of the budget
 		} {
 			synctest.Test(t, func(t *testing.T) {
-				g, took := runWaiting(t, c.waits, c.budget, side.slower, side.vary)
+				g, took := runWaiting(t, c.waits, c.budget, version.slower, version.vary)
 				var decided []string
 				for _, q := range g.report.Results {
-					if q.Verdict != side.want {
-						t.Errorf("%s, budget %v: %s is %v, want %v: %s", c.waits, c.budget, q.Benchmark, q.Verdict, side.want, q.Message)
+					if q.Verdict != version.want {
+						t.Errorf("%s, budget %v: %s is %v, want %v: %s", c.waits, c.budget, q.Benchmark, q.Verdict, version.want, q.Message)
 					}
 					decided = append(decided, strings.TrimPrefix(q.Benchmark, "Benchmark"))
 				}
 				notes := strings.Join(g.report.Notes, "\n")
 				if got := strings.Join(decided, " "); got != c.decided || took > c.budget*6/5 {
-					t.Errorf("%s, %v times as long, budget %v: decided %q in %v, want %q\nnotes %s", c.waits, side.slower, c.budget, got, took, c.decided, notes)
+					t.Errorf("%s, %v times as long, budget %v: decided %q in %v, want %q\nnotes %s", c.waits, version.slower, c.budget, got, took, c.decided, notes)
 				}
 				for part := range strings.SplitSeq(c.notes, "|") {
 					if !strings.Contains(notes, part) {
@@ -133,7 +133,7 @@ func TestBudget(t *testing.T) {
 			})
 		}
 	}
-	// The new side takes much longer than what the base lets expect.
+	// The new version takes much longer than what the base lets expect.
 	synctest.Test(t, func(t *testing.T) {
 		g, took := runWaiting(t, "100ms 101ms 102ms 103ms 104ms 105ms 106ms 107ms", time.Minute, 50, 0)
 		if took > 66*time.Second || len(g.report.Results) == 0 || g.report.Results[0].Verdict != bench.Inconclusive {
@@ -143,7 +143,7 @@ func TestBudget(t *testing.T) {
 }
 
 // TestSlowStart: a package whose processes take too long to start is left out, as a benchmark
-// is that takes too long. If the base starts soon, the new side fails.
+// is that takes too long. If the base starts soon, the new version fails.
 func TestSlowStart(t *testing.T) {
 	for _, c := range []struct {
 		base, now time.Duration
@@ -158,7 +158,7 @@ func TestSlowStart(t *testing.T) {
 			g := quietGate(0.01)
 			defer g.steps.close()
 			g.Budget, g.Bench = 20*time.Second, "."
-			side := func(start time.Duration) fakeSide {
+			version := func(start time.Duration) fakeVersion {
 				return func(int) (bencher, error) {
 					time.Sleep(min(start, g.patience()))
 					if start > g.patience() {
@@ -167,7 +167,7 @@ func TestSlowStart(t *testing.T) {
 					return steady(100), nil
 				}
 			}
-			k := g.newComparison(side(c.base), side(c.now))
+			k := g.newComparison(version(c.base), version(c.now))
 			has := map[string]gotest.Package{".": {Path: "m", Rel: ".", Benchmarks: []gotest.Benchmark{{Name: "BenchmarkX"}}}}
 			err := k.findAndCompare(t.Context(), [2]map[string]gotest.Package{has, has}, []string{"."})
 			if notes := strings.Join(g.report.Notes, "\n"); err != nil || notes != c.notes || len(g.report.Results) != c.results {
@@ -200,7 +200,7 @@ func TestQueued(t *testing.T) {
 // TestWaits: a benchmark that waits has as many calls in a block as one that is busy for as
 // long, and no more than the longest block has room for.
 func TestWaits(t *testing.T) {
-	old, now := twoSides(t, map[string]string{"x_test.go": `package x
+	old, now := twoVersions(t, map[string]string{"x_test.go": `package x
 
 import (
 	"testing"

@@ -62,7 +62,7 @@ func (g *gate) againstOld(ctx context.Context) error {
 
 // compareCopies compares two working copies of a module.
 func (g *gate) compareCopies(ctx context.Context, run string) error {
-	var sides [2]*testSide
+	var versions [2]*testVersion
 	for i, dir := range [...]string{g.Old, g.New} {
 		if info, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil || info.IsDir() {
 			return fmt.Errorf("%s has no go.mod: want the directory of a Go module", printable.Text(dir))
@@ -72,21 +72,21 @@ func (g *gate) compareCopies(ctx context.Context, run string) error {
 		if err != nil {
 			return err
 		}
-		sides[i] = &testSide{name: printable.Text(dir), module: m}
+		versions[i] = &testVersion{name: printable.Text(dir), module: m}
 	}
-	if old, now := sides[0].module.Path, sides[1].module.Path; old != now {
-		return fmt.Errorf("%s is module %s, and %s is module %s: want two copies of one module", sides[0].name, printable.Text(old), sides[1].name, printable.Text(now))
+	if old, now := versions[0].module.Path, versions[1].module.Path; old != now {
+		return fmt.Errorf("%s is module %s, and %s is module %s: want two copies of one module", versions[0].name, printable.Text(old), versions[1].name, printable.Text(now))
 	}
 	if err := g.readSettings(g.New); err != nil {
 		return err
 	}
-	return g.compareModules(ctx, run, sides[0], sides[1])
+	return g.compareModules(ctx, run, versions[0], versions[1])
 }
 
 // openBinary checks that the file is a test binary for this machine. What its processes need
 // is written to run.
-func (g *gate) openBinary(name, run string) (*testSide, error) {
-	s := &testSide{name: printable.Text(name), opt: &g.Options, env: execx.Environ(), run: run}
+func (g *gate) openBinary(name, run string) (*testVersion, error) {
+	s := &testVersion{name: printable.Text(name), opt: &g.Options, env: execx.Environ(), run: run}
 	var err error
 	if s.binary, err = filepath.Abs(name); err != nil {
 		return nil, err
@@ -121,23 +121,23 @@ func (g *gate) compareBinaries(ctx context.Context, run string) error {
 	if !slices.Equal(g.Packages, []string{AllPackages}) {
 		return errors.New("packages are of a module, and a test binary is of one: give none")
 	}
-	var sides [2]*testSide
+	var versions [2]*testVersion
 	var err error
 	for i, name := range [...]string{g.Old, g.New} {
-		if sides[i], err = g.openBinary(name, filepath.Join(run, [...]string{"old", "new"}[i])); err != nil {
+		if versions[i], err = g.openBinary(name, filepath.Join(run, [...]string{"old", "new"}[i])); err != nil {
 			return err
 		}
 	}
-	if old, now := sides[0].pkgs["."].Path, sides[1].pkgs["."].Path; old != now {
+	if old, now := versions[0].pkgs["."].Path, versions[1].pkgs["."].Path; old != now {
 		return fmt.Errorf("%s tests %s, and %s tests %s: want two binaries of one package",
-			sides[0].name, printable.Text(old), sides[1].name, printable.Text(now))
+			versions[0].name, printable.Text(old), versions[1].name, printable.Text(now))
 	}
-	return g.compareSides(ctx, sides, []string{"."})
+	return g.compareVersions(ctx, versions, []string{"."})
 }
 
 // A binaryRunner runs a fresh copy of a test binary that has no worker, once for each request.
 type binaryRunner struct {
-	side     *testSide
+	version  *testVersion
 	ctx      context.Context
 	exe, pkg string
 	pad      string        // of the environment
@@ -148,12 +148,12 @@ func (w *binaryRunner) close() { os.Remove(w.exe) }
 
 // list finds the benchmark functions of the binary that -bench may mean.
 func (w *binaryRunner) list() error {
-	pattern := w.side.opt.Bench
+	pattern := w.version.opt.Bench
 	if strings.Contains(pattern, "/") { // it is about sub-benchmarks too
 		pattern = "^Benchmark"
 	}
 	text, p, err := w.execute("-test.list=" + pattern)
-	pkg := w.side.pkgs[w.pkg]
+	pkg := w.version.pkgs[w.pkg]
 	pkg.Benchmarks = nil
 	for line := range strings.Lines(text) {
 		b := gotest.Benchmark{Name: strings.TrimSpace(line)}
@@ -161,7 +161,7 @@ func (w *binaryRunner) list() error {
 			pkg.Benchmarks = append(pkg.Benchmarks, b)
 		}
 	}
-	w.side.pkgs[w.pkg] = pkg
+	w.version.pkgs[w.pkg] = pkg
 	if err == nil && len(pkg.Benchmarks) == 0 { // there are none, or it ends before it runs anything
 		if text, p, err = w.execute("-test.run=^$"); err == nil {
 			err = p.passed(text)
@@ -180,11 +180,11 @@ func (p *process) passed(text string) error {
 
 // run runs the binary. A pattern of the user's may mean other functions too, which are
 // skipped then.
-func (w *binaryRunner) run(q worker.Request) (outcome, error) {
+func (w *binaryRunner) run(q worker.Request) (reply, error) {
 	skip := q.Skip
-	if q.Bench == w.side.opt.Bench {
+	if q.Bench == w.version.opt.Bench {
 		var others []string
-		for _, b := range w.side.pkgs[w.pkg].Benchmarks {
+		for _, b := range w.version.pkgs[w.pkg].Benchmarks {
 			if b.Name != q.Benchmark {
 				others = append(others, regexp.QuoteMeta(b.Name))
 			}
@@ -200,7 +200,7 @@ func (w *binaryRunner) run(q worker.Request) (outcome, error) {
 	}
 	begin := time.Now()
 	output, p, err := w.execute(args...)
-	o := parseOutcome(output, w.side.opt.CPU)
+	o := parseOutput(output, w.version.opt.CPU)
 	if o.took = max(1, time.Since(begin)); err == nil {
 		o.cpu, o.instructions = p.cmd.ProcessState.UserTime()+p.cmd.ProcessState.SystemTime(), p.instructions()
 		err = p.passed(output)
@@ -213,10 +213,10 @@ func (w *binaryRunner) run(q worker.Request) (outcome, error) {
 
 // execute returns what the binary prints, and the process when it has ended.
 func (w *binaryRunner) execute(args ...string) (output string, p *process, err error) {
-	cmd := w.side.command(w.ctx, w.exe, w.pkg, append(args, "-test.benchmem", "-test.timeout=0")...)
+	cmd := w.version.command(w.ctx, w.exe, w.pkg, append(args, "-test.benchmem", "-test.timeout=0")...)
 	cmd.Env = append(cmd.Env, w.pad)
 	p = new(process)
-	w.side.describe(p)
+	w.version.describe(p)
 	p.patience = w.patience
 	if err := p.run(w.ctx, cmd); err != nil {
 		return "", nil, err

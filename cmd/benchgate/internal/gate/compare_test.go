@@ -76,9 +76,9 @@ func BenchmarkShouts(b *testing.B) {
 }
 `
 
-// twoSides writes two copies of module example.com/m, in whose files isNew is whether it is
-// the new side.
-func twoSides(t *testing.T, files map[string]string) (old, now string) {
+// twoVersions writes two copies of module example.com/m, in whose files isNew is whether it is
+// the new version.
+func twoVersions(t *testing.T, files map[string]string) (old, now string) {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip(err)
@@ -100,7 +100,7 @@ func twoSides(t *testing.T, files map[string]string) (old, now string) {
 // twoModules writes two copies of a module, with a factor of 1 and of 1.25.
 func twoModules(t *testing.T) (old, now string) {
 	t.Helper()
-	old, now = twoSides(t, map[string]string{
+	old, now = twoVersions(t, map[string]string{
 		"all_test.go":   constants,
 		"this_test.go":  "package constants\n\nvar factor = 1 + map[bool]float64{true: 0.25}[isNew]\n",
 		"sub/x_test.go": "package sub\n\nimport \"testing\"\n\nfunc BenchmarkOther(b *testing.B) { b.ReportMetric(1e6, \"ns/op\") }\n",
@@ -185,7 +185,7 @@ BenchmarkOther pass`
 			t.Errorf("no note %q in %q", note, c.Notes)
 		}
 	}
-	// What does not build is named, on either side, and not what is built at the same time.
+	// What does not build is named, in either version, and not what is built at the same time.
 	broken := filepath.Join(now, "sub", "broken_test.go")
 	put(broken, "package sub\n\nvar _ = wrong\n")
 	want = now + ": the tests of example.com/m/sub do not build: sub/broken_test.go:3:9: undefined: wrong"
@@ -247,7 +247,7 @@ BenchmarkSub/same pass`
 		t.Errorf("%v, %s, %q", err, c.lines(), c.Notes)
 	}
 
-	// A turn that does not end is ended, and so is one that prints too much.
+	// A run that does not end is ended, and so is one that prints too much.
 	t.Setenv("GATE_TEST_HANGS", "1")
 	s := must.Get((&gate{Options: Options{CPU: 1}}).openBinary(after, filepath.Join(dir, "run")))
 	for _, c := range []struct {
@@ -292,7 +292,7 @@ BenchmarkSub/same pass`
 // TestHiddenTime: a benchmark that hides ns/op, as testing documents, is judged by the units
 // that are asked for.
 func TestHiddenTime(t *testing.T) {
-	old, now := twoSides(t, map[string]string{"x_test.go": `package x
+	old, now := twoVersions(t, map[string]string{"x_test.go": `package x
 
 import "testing"
 

@@ -16,27 +16,27 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 )
 
-// A discovery finds the benchmarks that both sides have, and how many calls of each make
+// A discovery finds the benchmarks that both versions have, and how many calls of each make
 // a block.
 type discovery struct {
 	*comparison
-	has     [2]map[string]gotest.Package // on either side, by their directory in the module
+	has     [2]map[string]gotest.Package // in either version, by their directory in the module
 	startup map[string]time.Duration     // of both workers, by package
-	common  int                          // functions that both sides have
+	common  int                          // functions that both versions have
 	unfound []string                     // that there was no time for
 	endless []string                     // that gave no answer in time
 	leftOut bool                         // some, to keep the budget
 }
 
-// sideNames are what notes call the sides.
-var sideNames = [...]string{"base", "new build"}
+// versionNames are what notes call the versions.
+var versionNames = [...]string{"base", "new build"}
 
 // find looks through a package. What ctx leaves no time for is not found.
 func (d *discovery) find(ctx context.Context, name string) error {
 	begin := time.Now()
 	w := workers{c: d.comparison, group: name}
 	defer w.close()
-	all := d.newFunction(d.has[1][name], leaf{full: "all benchmarks"}) // where TestMain fails, or an init function
+	all := d.newFunction(d.has[1][name], runnable{full: "all benchmarks"}) // where TestMain fails, or an init function
 	begins := func(b bencher) error {
 		if r, ok := b.(*binaryRunner); ok { // of which only a run tells what it has
 			return r.list()
@@ -46,9 +46,9 @@ func (d *discovery) find(ctx context.Context, name string) error {
 	slow := false
 	start := func() (err error) {
 		base := time.Duration(0)
-		for side := 0; side < 2 && err == nil; side++ {
+		for version := 0; version < 2 && err == nil; version++ {
 			begin := time.Now()
-			err = w.run(ctx, side, begins)
+			err = w.run(ctx, version, begins)
 			if slow = d.isSlow(err, base); slow {
 				return nil
 			}
@@ -93,7 +93,7 @@ func (d *discovery) find(ctx context.Context, name string) error {
 		b = pkg.Benchmarks[i]
 		d.common++
 		d.steps.next("finding %s", inPackage(pkg, b.Name))
-		found, err := d.leaves(ctx, pkg, b, &w)
+		found, err := d.runnables(ctx, pkg, b, &w)
 		if errors.Is(err, errTimeUp) {
 			d.unfound = append(d.unfound, inPackage(pkg, b.Name))
 			continue
@@ -113,20 +113,20 @@ func (d *discovery) find(ctx context.Context, name string) error {
 	return nil
 }
 
-// isSlow reports whether an error is that a side gave no answer in time, where it may only be
+// isSlow reports whether an error is that a version gave no answer in time, where it may only be
 // slow: the base, or the new build, if the base took long as well.
 func (d *discovery) isSlow(err error, base time.Duration) bool {
 	why, ok := errors.AsType[*failure](err)
-	return ok && why.hung && (why.side == 0 || 4*base > d.patience())
+	return ok && why.hung && (why.version == 0 || 4*base > d.patience())
 }
 
 func inPackage(pkg gotest.Package, name string) string {
 	return Result{Benchmark: name, relative: pkg.Rel}.name()
 }
 
-func (d *discovery) newFunction(pkg gotest.Package, l leaf) *function {
-	file, line := d.inTree(place{l.File, l.Line})
-	return &function{Result: Result{Package: pkg.Path, Benchmark: l.full, relative: pkg.Rel, file: file, line: line}, group: pkg.Rel, leaf: l,
+func (d *discovery) newFunction(pkg gotest.Package, of runnable) *function {
+	file, line := d.inTree(place{of.File, of.Line})
+	return &function{Result: Result{Package: pkg.Path, Benchmark: of.full, relative: pkg.Rel, file: file, line: line}, group: pkg.Rel, runnable: of,
 		units: []*Metric{{Unit: nanoseconds}}}
 }
 
@@ -159,7 +159,7 @@ func (d *discovery) knows(f *function) bool {
 	return slices.ContainsFunc(d.functions, func(g *function) bool { return g.Package == f.Package && g.Benchmark == f.Benchmark })
 }
 
-// A listing is what a benchmark function has on one side.
+// A listing is what a benchmark function has in one version.
 type listing struct {
 	results map[string]result
 	skipped []string
@@ -171,10 +171,10 @@ func list(b bencher, q worker.Request) (l listing, err error) {
 	o, err := b.run(q)
 	if err == nil && len(o.failed) > 0 { // a verbose run says elsewhere why
 		q.Verbose = false
-		var again outcome
-		again, err = b.run(q)
+		var more reply
+		more, err = b.run(q)
 		for name := range o.failed {
-			o.failed[name] = cmp.Or(o.failed[name], again.failed[name])
+			o.failed[name] = cmp.Or(o.failed[name], more.failed[name])
 		}
 	}
 	if err != nil {
@@ -191,9 +191,9 @@ func list(b bencher, q worker.Request) (l listing, err error) {
 	return l, nil
 }
 
-// leaves runs a benchmark function once on either side, and returns its benchmarks that
+// runnables runs a benchmark function once in either version, and returns its benchmarks that
 // both have.
-func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, w *workers) (found []*function, err error) {
+func (d *discovery) runnables(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, w *workers) (found []*function, err error) {
 	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.Bench, Skip: d.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
 	var has [2]listing
 	var took [2]time.Duration
@@ -231,8 +231,8 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 		}
 		for i := range first {
 			for _, name := range slices.Sorted(maps.Keys(first[i])) {
-				if f := d.newFunction(pkg, leaf{Benchmark: b, full: name}); !d.knows(f) {
-					first[i][name].side = i
+				if f := d.newFunction(pkg, runnable{Benchmark: b, full: name}); !d.knows(f) {
+					first[i][name].version = i
 					d.lost(f, blames[name], first[i][name])
 				}
 			}
@@ -243,25 +243,25 @@ func (d *discovery) leaves(ctx context.Context, pkg gotest.Package, b gotest.Ben
 		for _, name := range has[i].skipped {
 			switch both := slices.Contains(has[1-i].skipped, name); {
 			case !both:
-				d.note("%s is skipped in the %s", inPackage(pkg, name), sideNames[i])
+				d.note("%s is skipped in the %s", inPackage(pkg, name), versionNames[i])
 			case i == 0:
 				d.note("%s is skipped", inPackage(pkg, name))
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(has[i].results)) {
-			f := d.newFunction(pkg, leaf{Benchmark: b, full: name})
+			f := d.newFunction(pkg, runnable{Benchmark: b, full: name})
 			r := has[i].results[name]
 			other, both := has[1-i].results[name]
 			switch {
 			case d.knows(f) || both && i == 1:
 			case !both:
-				d.note("%s has a result in the %s only: not compared", f.name(), sideNames[i])
+				d.note("%s has a result in the %s only: not compared", f.name(), versionNames[i])
 			default:
 				d.addUnits(f, r, other)
-				if f.leaf.untimed = r.hides() && other.hides(); f.leaf.untimed {
+				if f.runnable.untimed = r.hides() && other.hides(); f.runnable.untimed {
 					f.units[0].Verdict = bench.Pass
 				}
-				if !f.leaf.untimed && (!r.timed() || !other.timed()) || f.leaf.untimed && len(f.units) == 1 {
+				if !f.runnable.untimed && (!r.timed() || !other.timed()) || f.runnable.untimed && len(f.units) == 1 {
 					d.note("%s reports no %s: not compared", f.name(), nanoseconds)
 					continue
 				}
@@ -293,7 +293,7 @@ func (d *discovery) addUnits(f *function, base, now result) {
 
 // calibrate finds how many calls make a block, on the base, and adds the function. One whose
 // first call shows that fit will leave it out is not called again: the call may have been
-// a slow one, but each pair has such a call on both sides.
+// a slow one, but each pair has such a call in both versions.
 func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) error {
 	if f.cost/2*time.Duration(bench.NewRule(len(f.units), d.Alpha).Looks[1]) > d.left() {
 		d.functions = append(d.functions, f)
@@ -303,11 +303,11 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 	at := func(b bencher) func(int) (point, error) {
 		return func(n int) (point, error) {
 			calls = n
-			return timeCalls(b, f.leaf, n)
+			return timeCalls(b, f.runnable, n)
 		}
 	}
-	again := func(b bencher) error {
-		_, _, err := runLeaf(b, f.leaf, calls, 1)
+	retry := func(b bencher) error {
+		_, _, err := runBlocks(b, f.runnable, calls, 1)
 		return err
 	}
 	size := func() error {
@@ -317,20 +317,20 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 		}
 		return err
 	}
-	lost, err := d.insist(ctx, w, f, size, again)
+	lost, err := d.insist(ctx, w, f, size, retry)
 	if endless {
 		d.endless = append(d.endless, f.name())
 	}
 	if lost || endless || err != nil {
 		return err
 	}
-	for side := 0; side < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 && !f.leaf.untimed; side++ {
+	for version := 0; version < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 && !f.runnable.untimed; version++ {
 		before := f.calls
-		err = w.run(ctx, side, func(b bencher) error { return d.grow(f, at(b)) })
+		err = w.run(ctx, version, func(b bencher) error { return d.grow(f, at(b)) })
 		why, ok := errors.AsType[*failure](err)
 		if ok && !why.hung {
 			var b blame
-			if why, b, err = w.judge(ctx, err, again); b == newBuild { // at more calls than it would be compared at
+			if why, b, err = w.judge(ctx, err, retry); b == newBuild { // at more calls than it would be compared at
 				d.lost(f, b, why)
 				return nil
 			}

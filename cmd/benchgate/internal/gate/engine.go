@@ -17,8 +17,8 @@ import (
 	"github.com/seed621a2839/reweight/internal/cli"
 )
 
-// A side is one of the two builds that are compared.
-type side interface {
+// A version is one of the two that are compared of a module: the base, or the new one.
+type version interface {
 	// build makes the build of an order, if it is not there: of order 0 with functions where
 	// the linker puts them, of any other with functions in a random order.
 	build(ctx context.Context, group string, order int) error
@@ -28,35 +28,36 @@ type side interface {
 	profile(ctx context.Context, f *function, calls int) (file string, err error)
 }
 
-// A bencher is a worker of a side: a process that runs benchmarks on request.
+// A bencher is a worker of a version: a process that runs benchmarks on request.
 type bencher interface {
-	run(q worker.Request) (outcome, error)
+	run(q worker.Request) (reply, error)
 	close()
 }
 
-// A turn is what a worker measures of a function in one go: of each unit the best of some
+// A sample is what a worker measures of a function in one go: of each unit the best of some
 // blocks of calls.
-type turn map[string]float64
+type sample map[string]float64
 
-// keep takes a value of a unit if it is better than that of the turn.
-func (t turn) keep(unit string, v float64) {
-	if old, ok := t[unit]; !ok || v != old && v > old == (kindOf(unit) == higher) {
-		t[unit] = v
+// keep takes a value of a unit if it is better than the one of the sample.
+func (s sample) keep(unit string, v float64) {
+	old, has := s[unit]
+	if !has || better(unit, v, old) {
+		s[unit] = v
 	}
 }
 
 // A function is a benchmark that is compared.
 type function struct {
 	Result
-	group  string        // functions of a group are measured by the same worker
-	calls  int           // in a block
-	blocks int           // in a turn
-	short  int           // calls in a shorter block that is subtracted, 0 for none: see sizing
-	cost   time.Duration // of a pair, as expected
-	spent  time.Duration
-	slower float64 // the limit of its time
-	leaf   leaf
-	units  []*Metric // that of time is the first
+	group    string        // functions of a group are measured by the same worker
+	calls    int           // in a block
+	blocks   int           // in a sample
+	short    int           // calls in a shorter block that is subtracted, 0 for none: see sizing
+	cost     time.Duration // of a pair, as expected
+	spent    time.Duration
+	slower   float64 // the limit of its time
+	runnable runnable
+	units    []*Metric // that of time is the first
 
 	flakes  int    // how often it failed
 	flake   string // the last time, when it did not fail again
@@ -69,17 +70,17 @@ const nanoseconds = "ns/op"
 // A comparison runs workers of two builds against each other.
 type comparison struct {
 	*gate
-	sides     [2]side // the base, and the new build
+	versions  [2]version // the base, and the new build
 	functions []*function
 	rule      bench.Rule
 	started   time.Time      // with the search for benchmarks
 	deadline  time.Time      // no round begins that would end after it
 	reserve   time.Duration  // before the deadline, for measureReordered
 	rounds    map[string]int // of pairs, by group
-	again     []float64      // see bench.TakePair
+	repeats   []float64      // ratios of the base to itself: see bench.TakePair
 	rand      *rand.Rand
 	late      bool     // time was up before all had a verdict
-	broken    []string // what fails on both sides, and how
+	broken    []string // what fails in both versions, and how
 	mended    bool     // something fails in the base only
 }
 
@@ -164,8 +165,8 @@ func (c *comparison) giveUp(open []*function) {
 	c.advise(open)
 }
 
-// advise notes what budget would decide open functions, without which of them this one
-// would do, and which none would.
+// advise notes which budget would decide all functions that are open, which of them to leave out
+// to fit the present budget, and which of them no budget would decide.
 func (c *comparison) advise(open []*function) {
 	needs := map[*function]time.Duration{} // 0 if no time would do
 	var soon, never []string
@@ -248,7 +249,7 @@ func (c *comparison) round(ctx context.Context, open []*function, orders int) er
 // orders, these have one of that many random orders of functions.
 func (c *comparison) pairsOf(ctx context.Context, group string, functions []*function, orders int) error {
 	var order [2]int
-	for i, s := range c.sides {
+	for i, s := range c.versions {
 		switch n := c.rounds[group]; {
 		case orders == 0:
 			continue
@@ -277,7 +278,7 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 		}
 		f.spent += started + time.Since(begin)
 		why, blame, other := w.judge(ctx, err, func(b bencher) error {
-			_, err := takeTurn(b, f)
+			_, err := takeSample(b, f)
 			return err
 		})
 		if other != nil {
@@ -294,13 +295,13 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 
 // pair takes a pair of the function.
 func (c *comparison) pair(ctx context.Context, f *function, w *workers) error {
-	best := [2]turn{{}, {}}
-	one := func(side int) func() ([]float64, error) {
+	best := [2]sample{{}, {}}
+	one := func(version int) func() ([]float64, error) {
 		return func() (ns []float64, err error) {
-			err = w.run(ctx, side, func(b bencher) error {
-				t, err := takeTurn(b, f)
+			err = w.run(ctx, version, func(b bencher) error {
+				t, err := takeSample(b, f)
 				for unit, v := range t {
-					best[side].keep(unit, v)
+					best[version].keep(unit, v)
 				}
 				ns = []float64{t[f.units[0].Unit]}
 				return err
@@ -308,11 +309,11 @@ func (c *comparison) pair(ctx context.Context, f *function, w *workers) error {
 			return ns, err
 		}
 	}
-	_, again, err := bench.TakePair(c.rand, one(0), one(1))
+	_, repeat, err := bench.TakePair(c.rand, one(0), one(1))
 	if err != nil {
 		return err
 	}
-	c.again = append(c.again, again)
+	c.repeats = append(c.repeats, repeat)
 	for _, u := range f.units {
 		u.pairs = append(u.pairs, bench.Pair{Base: best[0][u.Unit], New: best[1][u.Unit]})
 	}
@@ -320,7 +321,7 @@ func (c *comparison) pair(ctx context.Context, f *function, w *workers) error {
 	return nil
 }
 
-// workers are processes of both sides for the functions of a group. One that fails is ended,
+// workers are processes of both versions for the functions of a group. One that fails is ended,
 // and another one takes its place.
 type workers struct {
 	c     *comparison
@@ -331,43 +332,43 @@ type workers struct {
 
 // start starts those that do not run.
 func (w *workers) start(ctx context.Context) error {
-	for side := range w.procs {
-		if err := w.run(ctx, side, func(bencher) error { return nil }); err != nil {
+	for version := range w.procs {
+		if err := w.run(ctx, version, func(bencher) error { return nil }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// run asks the process of a side. A *failure tells that it failed.
-func (w *workers) run(ctx context.Context, side int, ask func(bencher) error) (err error) {
-	if w.procs[side] == nil {
-		w.procs[side], err = w.c.sides[side].start(ctx, w.group, w.order[side])
+// run asks the process of a version. A *failure tells that it failed.
+func (w *workers) run(ctx context.Context, version int, ask func(bencher) error) (err error) {
+	if w.procs[version] == nil {
+		w.procs[version], err = w.c.versions[version].start(ctx, w.group, w.order[version])
 	}
 	if err == nil {
-		err = ask(w.procs[side])
+		err = ask(w.procs[version])
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if why, ok := errors.AsType[*failure](err); ok {
-		why.side = side
-		w.end(side)
+		why.version = version
+		w.end(version)
 	}
 	return err
 }
 
-// end ends the process of a side, if one runs.
-func (w *workers) end(side int) {
-	if p := w.procs[side]; p != nil {
+// end ends the process of a version, if one runs.
+func (w *workers) end(version int) {
+	if p := w.procs[version]; p != nil {
 		p.close()
-		w.procs[side] = nil
+		w.procs[version] = nil
 	}
 }
 
 func (w *workers) close() {
-	for side := range w.procs {
-		w.end(side)
+	for version := range w.procs {
+		w.end(version)
 	}
 }
 
@@ -386,17 +387,22 @@ func (f *function) decide(rule bench.Rule) {
 	f.conclude()
 }
 
-// conclude makes the verdict that of the units: the worst of theirs.
+// conclude sets the verdict of the function to the worst verdict of its units, and the message
+// to those of the units that have this verdict.
 func (f *function) conclude() {
-	f.Verdict, f.Message = bench.Pass, ""
+	f.Verdict = bench.Pass
 	for _, u := range f.units {
-		switch worse := severity[u.Verdict] - severity[f.Verdict]; {
-		case worse > 0:
-			f.Verdict, f.Message = u.Verdict, u.message
-		case worse == 0 && u.message != "":
-			f.Message = strings.TrimPrefix(f.Message+"; "+u.message, "; ")
+		if severity[u.Verdict] > severity[f.Verdict] {
+			f.Verdict = u.Verdict
 		}
 	}
+	var messages []string
+	for _, u := range f.units {
+		if u.Verdict == f.Verdict && u.message != "" {
+			messages = append(messages, u.message)
+		}
+	}
+	f.Message = strings.Join(messages, "; ")
 }
 
 // result is what is known of the function.
@@ -404,7 +410,7 @@ func (f *function) result() Result {
 	r, time := f.Result, f.units[0]
 	r.Time, r.Ratio, r.BaseNs, r.NewNs, r.Pairs = time.Verdict, time.Ratio, time.Base, time.New, time.pairs
 	r.Calls, r.Short, r.Seconds = f.calls, f.short, f.spent.Seconds()
-	if f.leaf.untimed {
+	if f.runnable.untimed {
 		r.Pairs = nil
 	}
 	for _, u := range f.units[1:] {
@@ -435,6 +441,14 @@ func kindOf(unit string) unitKind {
 		return higher
 	}
 	return lower
+}
+
+// better reports whether a value of the unit is better than another one.
+func better(unit string, v, other float64) bool {
+	if kindOf(unit) == higher {
+		return v > other
+	}
+	return v < other
 }
 
 // judged returns the pairs as the rule takes them, and whether they are counts.
@@ -518,19 +532,19 @@ func (u *Metric) finding() string {
 	return what
 }
 
-// medians returns those of the two sides.
+// medians returns those of the two versions.
 func medians(pairs []bench.Pair) (base, now float64) {
-	var sides bench.Samples = make([][]float64, 2)
+	var versions bench.Samples = make([][]float64, 2)
 	for _, p := range pairs {
-		sides[0], sides[1] = append(sides[0], p.Base), append(sides[1], p.New)
+		versions[0], versions[1] = append(versions[0], p.Base), append(versions[1], p.New)
 	}
-	return sides.Median(0).Median, sides.Median(1).Median
+	return versions.Median(0).Median, versions.Median(1).Median
 }
 
-// newComparison returns a comparison of two sides.
-func (g *gate) newComparison(base, now side) comparison {
+// newComparison returns a comparison of two versions.
+func (g *gate) newComparison(base, now version) comparison {
 	begin := time.Now()
-	return comparison{gate: g, sides: [2]side{base, now}, started: begin, deadline: begin.Add(g.Budget), reserve: g.Budget / 4,
+	return comparison{gate: g, versions: [2]version{base, now}, started: begin, deadline: begin.Add(g.Budget), reserve: g.Budget / 4,
 		rand: rand.New(rand.NewPCG(rand.Uint64(), 0))}
 }
 
@@ -582,8 +596,8 @@ func (c *comparison) take() {
 		}
 		c.report.Results = append(c.report.Results, f.result())
 	}
-	if len(c.again) > 0 {
-		null := bench.Samples{c.again}.Median(0)
+	if len(c.repeats) > 0 {
+		null := bench.Samples{c.repeats}.Median(0)
 		c.report.Null = &null
 	}
 }
@@ -593,7 +607,7 @@ func (c *comparison) suspects() []*function {
 	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.units[0].Verdict != bench.Regression || f.failed || f.dropped })
 }
 
-// randomOrders is how many random orders of functions a side is built in at most. Pairs
+// randomOrders is how many random orders of functions a version is built in at most. Pairs
 // of one build are not independent: with half as many, a function that is a little
 // slower would fail more often than Alpha says (TestGateRule simulates it).
 const randomOrders = 24
@@ -608,7 +622,7 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	for _, s := range c.sides {
+	for _, s := range c.versions {
 		if err == nil {
 			err = s.build(ctx, suspects[0].group, 1) // the linker of Go 1.21 cannot
 		}
@@ -620,50 +634,49 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 		}
 		return nil
 	}
-	again := c.anew(suspects, nanoseconds)
+	second := c.fresh(suspects, nanoseconds)
 	if err = context.Cause(ctx); err == nil {
-		err = again.measure(ctx, randomOrders)
+		err = second.measure(ctx, randomOrders)
 	} else if err == errTimeUp {
-		err, again.late = nil, true
+		err, second.late = nil, true
 	}
 	for i, f := range suspects {
-		f.reordered(again.functions[i], again.late)
+		f.reordered(second.functions[i], second.late)
 	}
 	return err
 }
 
-// anew returns a comparison of some of the functions by one unit, of which nothing is
-// measured yet.
-func (c *comparison) anew(functions []*function, in string) comparison {
-	again := *c
-	again.functions, again.again, again.reserve, again.late = nil, nil, 0, false
-	again.rule = bench.NewRule(len(functions), c.Alpha)
+// fresh returns a comparison of the same builds, of some of the functions by one unit. Nothing
+// is measured of them yet.
+func (c *comparison) fresh(functions []*function, unit string) comparison {
+	second := comparison{gate: c.gate, versions: c.versions, rule: bench.NewRule(len(functions), c.Alpha),
+		started: c.started, deadline: c.deadline, rand: c.rand}
 	for _, f := range functions {
 		g := *f
 		g.Verdict, g.Message, g.spent = bench.Open, "", 0
-		g.units = []*Metric{{Unit: in}}
-		again.functions = append(again.functions, &g)
+		g.units = []*Metric{{Unit: unit}}
+		second.functions = append(second.functions, &g)
 	}
-	return again
+	return second
 }
 
 // reordered takes the verdict on the same function with random orders of functions. What
 // was not measured to the end changes nothing.
-func (f *function) reordered(again *function, late bool) {
-	f.spent += again.spent
-	if again.failed && again.Verdict == bench.Regression {
-		f.Message, f.failed = again.Message, true
+func (f *function) reordered(second *function, late bool) {
+	f.spent += second.spent
+	if second.failed && second.Verdict == bench.Regression {
+		f.Message, f.failed = second.Message, true
 		return
 	}
-	ratio := again.units[0].Ratio
+	ratio := second.units[0].Ratio
 	f.Reordered = ratio
-	if again.Verdict == bench.Open || again.failed || late && again.Verdict == bench.Inconclusive {
+	if second.Verdict == bench.Open || second.failed || late && second.Verdict == bench.Inconclusive {
 		f.units[0].message += "; not measured to the end with functions in random orders"
 		f.conclude()
 		return
 	}
 	in := fmt.Sprintf("%.3f times (%s), %d pairs, with functions in random orders", ratio.Median, interval(*ratio), ratio.N)
-	switch time := f.units[0]; again.Verdict {
+	switch time := f.units[0]; second.Verdict {
 	case bench.Regression:
 		time.message += "; " + in
 	case bench.Pass:

@@ -71,38 +71,40 @@ func quietGate(alpha float64) *gate {
 // A steady is a worker by which every call takes as many nanoseconds.
 type steady float64
 
-func (s steady) run(q worker.Request) (outcome, error) {
-	return outcome{results: []result{{q.Benchmark, map[string]float64{nanoseconds: float64(s)}}}}, nil
+func (s steady) run(q worker.Request) (reply, error) {
+	return reply{results: []result{{q.Benchmark, map[string]float64{nanoseconds: float64(s)}}}}, nil
 }
 
 func (s steady) close() {}
 
-// A fakeSide is a side whose workers this function starts. It builds nothing.
-type fakeSide func(order int) (bencher, error)
+// A fakeVersion is a version whose workers this function starts. It builds nothing.
+type fakeVersion func(order int) (bencher, error)
 
-func (s fakeSide) start(ctx context.Context, _ string, order int) (bencher, error) {
+func (s fakeVersion) start(ctx context.Context, _ string, order int) (bencher, error) {
 	b, err := s(order)
 	return b, cmp.Or(err, ctx.Err())
 }
 
-func (s fakeSide) build(context.Context, string, int) error { return nil }
+func (s fakeVersion) build(context.Context, string, int) error { return nil }
 
-func (s fakeSide) profile(context.Context, *function, int) (string, error) {
+func (s fakeVersion) profile(context.Context, *function, int) (string, error) {
 	return "", errors.New("it takes none")
 }
 
-// steadySide is a side of steady workers.
-func steadySide(ns float64) fakeSide { return func(int) (bencher, error) { return steady(ns), nil } }
+// steadyVersion is a version of steady workers.
+func steadyVersion(ns float64) fakeVersion {
+	return func(int) (bencher, error) { return steady(ns), nil }
+}
 
 // newSteady is a function that they measure.
 func newSteady(name string) *function {
-	return &function{Result: Result{Benchmark: name, relative: "."}, leaf: leaf{Benchmark: gotest.Benchmark{Name: name}, full: name}, calls: 1, blocks: 1, cost: 1, slower: 1.05,
+	return &function{Result: Result{Benchmark: name, relative: "."}, runnable: runnable{Benchmark: gotest.Benchmark{Name: name}, full: name}, calls: 1, blocks: 1, cost: 1, slower: 1.05,
 		units: []*Metric{{Unit: nanoseconds}}}
 }
 
-// A builder is a fakeSide that builds something.
+// A builder is a fakeVersion that builds something.
 type builder struct {
-	fakeSide
+	fakeVersion
 	built func() error
 }
 
@@ -110,7 +112,7 @@ func (s builder) build(context.Context, string, int) error { return s.built() }
 
 // TestTurn: of a rate the highest value is the best, and of other units the lowest.
 func TestTurn(t *testing.T) {
-	best := turn{}
+	best := sample{}
 	for _, v := range []float64{4, 2, 3} {
 		best.keep("MB/s", v)
 		best.keep(nanoseconds, v)
@@ -122,7 +124,7 @@ func TestTurn(t *testing.T) {
 
 // TestLimit: a benchmark may have a limit of its own.
 func TestLimit(t *testing.T) {
-	k := quietGate(0.01).newComparison(steadySide(100), steadySide(120))
+	k := quietGate(0.01).newComparison(steadyVersion(100), steadyVersion(120))
 	f, lenient := newSteady("BenchmarkX"), newSteady("BenchmarkY")
 	lenient.slower = 1.3
 	k.functions = []*function{f, lenient}
@@ -149,7 +151,7 @@ func TestReordered(t *testing.T) {
 		{100, 120, errors.New("built without need"), false, bench.Pass, ""},
 	} {
 		var k comparison
-		of := func(linked, random float64) side {
+		of := func(linked, random float64) version {
 			start := func(order int) (bencher, error) {
 				if order > 0 {
 					return steady(random), nil

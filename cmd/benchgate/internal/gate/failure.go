@@ -12,13 +12,13 @@ import (
 
 // A failure is what a process of a test binary did by itself: it ended, it gave no answer,
 // or a benchmark said that it fails. Any other error, such as a full disk when a process is
-// to start, is not about a side, and ends the run.
+// to start, is not about a version, and ends the run.
 type failure struct {
-	what   string
-	at     place // of a panic
-	side   int   // of the process: 0 is the base, 1 the new build
-	hung   bool
-	scarce bool // it was killed, or had too little of something: as likely the machine's fault
+	what    string
+	at      place // of a panic
+	version int   // of the process: 0 is the base, 1 the new build
+	hung    bool
+	scarce  bool // it was killed, or had too little of something: as likely the machine's fault
 }
 
 func (f *failure) Error() string { return f.what }
@@ -29,8 +29,8 @@ type place struct {
 	line int
 }
 
-// where is the failure with its side.
-func (f *failure) where() string { return sideNames[f.side] + ": " + f.what }
+// where is the failure with its version.
+func (f *failure) where() string { return versionNames[f.version] + ": " + f.what }
 
 // newFailure describes a failure in words.
 func newFailure(what string) *failure {
@@ -45,27 +45,27 @@ type failures map[string]*failure
 type blame int
 
 const (
-	noBlame   blame = iota // it fails now and then, or on the first try only
-	newBuild               // the new build fails each time, and the base does not
-	machine                // the same, but by what the machine may be to blame for
-	bothSides              // the base fails too
-	onlyBase               // the base fails each time, and the new build does not
+	noBlame  blame = iota // it fails now and then, or on the first try only
+	newBuild              // the new build fails each time, and the base does not
+	machine               // the same, but by what the machine may be to blame for
+	bothFail              // the base fails too
+	onlyBase              // the base fails each time, and the new build does not
 )
 
-// settle tries again what failed on one side, in fresh processes of both sides, and says
-// whose fault it is. first has what failed before on either side. run does the same in
+// settle tries again what failed in one version, in fresh processes of both versions, and says
+// whose fault it is. first has what failed before in either version. run does the same in
 // another process.
 func (w *workers) settle(ctx context.Context, first [2]failures, run func(bencher) (failures, error)) (map[string]blame, error) {
 	const tries = 2
 	count := map[string]*[2]int{}
 	hung, scarce := false, false
-	add := func(side int, all failures) {
+	add := func(version int, all failures) {
 		for name, f := range all {
 			if count[name] == nil {
 				count[name] = &[2]int{}
 			}
-			count[name][side]++
-			hung, scarce = hung || f.hung, scarce || f.scarce && side == 1
+			count[name][version]++
+			hung, scarce = hung || f.hung, scarce || f.scarce && version == 1
 		}
 	}
 	add(0, first[0])
@@ -77,21 +77,21 @@ func (w *workers) settle(ctx context.Context, first [2]failures, run func(benche
 	runs := 0
 	for unclear && runs < tries {
 		runs++
-		for side := range w.c.sides {
+		for version := range w.c.versions {
 			w.c.steps.next("trying again what failed, %d of %d", runs, tries)
 			fresh := workers{c: w.c, group: w.group, order: w.order}
-			var again failures
-			err := fresh.run(ctx, side, func(b bencher) (err error) { again, err = run(b); return err })
+			var found failures
+			err := fresh.run(ctx, version, func(b bencher) (err error) { found, err = run(b); return err })
 			fresh.close()
 			if why, ok := errors.AsType[*failure](err); ok { // all that is looked at fails with the process
-				again = failures{}
+				found = failures{}
 				for name := range count {
-					again[name] = why
+					found[name] = why
 				}
 			} else if err != nil {
 				return nil, err
 			}
-			add(side, again)
+			add(version, found)
 		}
 		if hung { // it took all its patience, and takes that each time
 			break
@@ -105,7 +105,7 @@ func (w *workers) settle(ctx context.Context, first [2]failures, run func(benche
 		case base == 0 && now > runs:
 			all[name] = newBuild
 		case base > 0 && now > 0:
-			all[name] = bothSides
+			all[name] = bothFail
 		case base > runs:
 			all[name] = onlyBase
 		}
@@ -121,7 +121,7 @@ func (w *workers) judge(ctx context.Context, err error, run func(bencher) error)
 		return nil, noBlame, err
 	}
 	var first [2]failures
-	first[why.side] = failures{"": why}
+	first[why.version] = failures{"": why}
 	blames, err := w.settle(ctx, first, func(b bencher) (failures, error) { return nil, run(b) })
 	return why, blames[""], err
 }
@@ -140,7 +140,7 @@ func (c *comparison) blamed(f *function, b blame, why *failure) {
 		}
 	case b == machine:
 		f.Verdict, f.Message, f.failed = bench.Inconclusive, "the "+what+", each time, and the base does not: the machine may be short of something", true
-	case b == bothSides:
+	case b == bothFail:
 		f.dropped = true
 		c.broken = append(c.broken, f.name()+": "+why.what)
 		c.note("%s fails in the base too: not compared: %s", f.name(), why.what)

@@ -70,7 +70,7 @@ func TestGateInterrupted(t *testing.T) {
 		}
 		return steady(100), nil
 	}
-	c := g.newComparison(fakeSide(base), steadySide(100))
+	c := g.newComparison(fakeVersion(base), steadyVersion(100))
 	c.functions = []*function{newSteady("BenchmarkX"), newSteady("BenchmarkY")}
 	err := c.compare(ctx)
 	var out bytes.Buffer

@@ -24,7 +24,7 @@ type repository struct {
 	head    string   // the commit that is checked out
 	against string   // in words, with the commit
 	exact   bool     // the commit is that of ref, and not the merge base with head
-	notes   []string // uncommitted changes; both sides the same commit; submodules
+	notes   []string // uncommitted changes; both versions the same commit; submodules
 }
 
 // openRepository finds the working tree of the directory and the commit of the

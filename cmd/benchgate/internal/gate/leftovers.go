@@ -114,7 +114,7 @@ func checkPrivate(dir string) error {
 }
 
 // isFile reports whether the file still has that name: while this process waited
-// for nothing but its turn, another may have removed the directory.
+// for its lock, another may have removed the directory.
 func isFile(f *os.File, name string) bool {
 	a, err := f.Stat()
 	if err != nil {

@@ -87,7 +87,7 @@ func scanAgain(text []byte) (special int) {
 type tally struct {
 	runs, right int         // as expected
 	status      map[int]int // how many ended with each
-	falseAlarms int         // named a benchmark whose code is the same on both sides
+	falseAlarms int         // named a benchmark whose code is the same in both versions
 	seconds     []float64
 }
 
@@ -110,7 +110,7 @@ func (c *tally) String() string {
 }
 
 // TestModules runs the gate on modules that nobody of this project wrote, as their
-// maintainers would do: with the same revision on both sides it passes, and with a
+// maintainers would do: with the same revision in both versions it passes, and with a
 // benchmark that became a tenth slower it fails and names that one alone.
 //
 //	go test ./cmd/benchgate/internal/gate -run TestModules -gate-runs 20 -timeout 3h -v
@@ -134,7 +134,7 @@ func TestModules(t *testing.T) {
 					t.Errorf("%d of %d runs are right", c.right, c.runs)
 				}
 			}
-			t.Run("same", func(t *testing.T) { measure(t, *gateRuns, nil, "the same revision on both sides") })
+			t.Run("same", func(t *testing.T) { measure(t, *gateRuns, nil, "the same revision in both versions") })
 			t.Run("planted", func(t *testing.T) {
 				m.plant(t, dir)
 				defer inDir(t, dir, "git", "checkout", "--quiet", ".")

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	profileTime = 2 * time.Second // of a side
+	profileTime = 2 * time.Second // of a version
 	profiled    = 5               // benchmarks at most, and functions of each
 )
 
 // profile finds in which functions the benchmarks, which fail by their time, have become
-// slower: it takes a CPU profile of as many calls of either side. That is help, and no part
+// slower: it takes a CPU profile of as many calls of either version. That is help, and no part
 // of the verdict, so that an error is only a note.
 func (c *comparison) profile(ctx context.Context) {
 	suspects := c.suspects()
@@ -36,7 +36,7 @@ func (c *comparison) profile(ctx context.Context) {
 		calls := max(1, int(float64(profileTime)/slower))
 		var files [2]string
 		var err error
-		for i, s := range c.sides {
+		for i, s := range c.versions {
 			if err == nil {
 				files[i], err = s.profile(ctx, f, calls)
 			}
@@ -56,8 +56,8 @@ func (c *comparison) profile(ctx context.Context) {
 			continue
 		}
 		name := regexp.MustCompile(`[^\w.-]+`).ReplaceAllString(f.name(), "_")
-		for i, side := range [...]string{"base", "new"} {
-			if err := copyFile(filepath.Join(c.Profiles, name+"."+side+".pprof"), files[i]); err != nil {
+		for i, version := range [...]string{"base", "new"} {
+			if err := copyFile(filepath.Join(c.Profiles, name+"."+version+".pprof"), files[i]); err != nil {
 				c.note("%v", err)
 			}
 		}
@@ -65,13 +65,13 @@ func (c *comparison) profile(ctx context.Context) {
 }
 
 // profile runs a benchmark with a CPU profile, and returns the file that has it.
-func (s *testSide) profile(ctx context.Context, f *function, calls int) (file string, err error) {
+func (s *testVersion) profile(ctx context.Context, f *function, calls int) (file string, err error) {
 	pkg := packageOf(f.group)
 	file = filepath.Join(s.run, fmt.Sprintf("%d.pprof", s.starts))
 	s.starts++
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd := s.command(ctx, s.exe(pkg, 0), pkg, "-test.run=^$", "-test.bench="+exactly(f.leaf.full),
+	cmd := s.command(ctx, s.exe(pkg, 0), pkg, "-test.run=^$", "-test.bench="+exactly(f.runnable.full),
 		fmt.Sprintf("-test.benchtime=%dx", calls), "-test.cpuprofile="+file, "-test.timeout=1m")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w: %s", s.name, err, short(strings.TrimSpace(string(out))))

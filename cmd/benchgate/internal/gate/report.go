@@ -230,8 +230,8 @@ func (r report) machine() string {
 func (r report) writeBenchfmt(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goos: %s\ngoarch: %s\ncpu: %s\n", r.Machine.OS, r.Machine.Arch, r.Machine.CPU)
-	for i, side := range sideNames {
-		fmt.Fprintf(&b, "side: %s\n", strings.Fields(side)[0])
+	for i, version := range versionNames {
+		fmt.Fprintf(&b, "side: %s\n", strings.Fields(version)[0])
 		for _, q := range r.Results {
 			fmt.Fprintf(&b, "pkg: %s\n", q.Package)
 			taken := len(q.Pairs)

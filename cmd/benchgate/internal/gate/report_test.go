@@ -133,7 +133,7 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-// TestBenchfmt: both sides, as benchstat reads them.
+// TestBenchfmt: both versions, as benchstat reads them.
 func TestBenchfmt(t *testing.T) {
 	r := report{Machine: Machine{CPU: "C", OS: "linux", Arch: "amd64"}, Results: []Result{{Package: "m/a", Benchmark: "BenchmarkX/y", Calls: 100, Pairs: []bench.Pair{{Base: 10, New: 11}, {Base: 10.5, New: 11.5}},
 		Metrics: []Metric{{Unit: "B/op", pairs: []bench.Pair{{Base: 1, New: 2}, {Base: 1, New: 2}}}}}}}

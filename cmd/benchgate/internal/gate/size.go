@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// How long a benchmark is timed in one go. A turn is some blocks, of which the least counts.
+// How long a benchmark is timed in one go. A sample is some blocks, of which the least counts.
 const (
 	blockTime  = 150 * time.Microsecond // of what grows with the calls: shorter than the time between two interruptions
 	blockLimit = 50 * time.Millisecond  // the same, where a fixed cost wants longer blocks
 	blocksMost = 10                     // of a fast benchmark
-	turnTime   = 30 * time.Millisecond  // a turn has fewer blocks, at least two, rather than take longer
-	longBlock  = 100 * time.Millisecond // has one block in a turn
+	sampleTime = 30 * time.Millisecond  // a sample has fewer blocks, at least two, rather than take longer
+	longBlock  = 100 * time.Millisecond // has one block in a sample
 	longRun    = 100 * time.Millisecond // a run that takes longer is not taken three times
 	growRun    = 3 * time.Millisecond   // of the look at what more calls change: longer ones are interrupted
 	ownProcess = 10 * time.Millisecond  // a benchmark whose block takes longer gets processes of its own
@@ -65,10 +65,10 @@ func (p point) alone() point {
 
 // timeCalls times a number of calls. Others may use the machine, so the least of three
 // counts, unless they take long.
-func timeCalls(b bencher, l leaf, calls int) (least point, err error) {
+func timeCalls(b bencher, of runnable, calls int) (least point, err error) {
 	begin := time.Now()
 	for i := range 3 {
-		results, o, err := runLeaf(b, l, calls, 1)
+		results, o, err := runBlocks(b, of, calls, 1)
 		if err != nil {
 			return point{}, err
 		}
@@ -87,14 +87,14 @@ func timeCalls(b bencher, l leaf, calls int) (least point, err error) {
 	return least, nil
 }
 
-// size sets how many calls make a block, and how many blocks a turn. at times a number of
+// size sets how many calls make a block, and how many blocks a sample. at times a number of
 // calls.
 //
 // A benchmark has a fixed cost beside the calls: set-up that it times, goroutines that it
 // starts, caches that are cold. go test spreads it over a second of calls. So the slope
 // between two numbers of calls counts, and the longer of the two grows until most of its
 // time is that of calls. Where the fixed cost is so large that a block cannot be that long,
-// turns subtract a shorter block.
+// samples subtract a shorter block.
 func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 	block, limit := float64(blockTime), float64(blockLimit)
 	if t := d.Benchtime.Time; t > 0 {
@@ -157,9 +157,9 @@ func (d *discovery) size(f *function, at func(calls int) (point, error)) error {
 	return nil
 }
 
-// plan sets how many blocks make a turn, of which each takes so long.
+// plan sets how many blocks make a sample, of which each takes so long.
 func (f *function) plan(took float64) {
-	f.blocks = int(min(blocksMost, max(2, float64(turnTime)/took)))
+	f.blocks = int(min(blocksMost, max(2, float64(sampleTime)/took)))
 	if took > float64(longBlock) {
 		f.blocks = 1
 	}
@@ -207,7 +207,7 @@ func (d *discovery) lengthen(f *function, short point, at func(calls int) (point
 	return short, nil
 }
 
-// grow makes blocks longer while many more calls take another time each on a side, as where
+// grow makes blocks longer while many more calls take another time each in a version, as where
 // state grows with them: go test makes a second of calls.
 func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 	// A run of some milliseconds is interrupted on a busy machine; the least of shorter ones is not.

@@ -84,7 +84,7 @@ func TestSize(t *testing.T) {
 	f = newSteady("BenchmarkX")
 	f.calls, f.short = 400_000, 50_000
 	slow := func(each float64) float64 {
-		t, err := takeTurn(fixedCost{80 * ms, each}, f)
+		t, err := takeSample(fixedCost{80 * ms, each}, f)
 		if err != nil {
 			return math.NaN()
 		}
@@ -112,7 +112,7 @@ func TestBenchtime(t *testing.T) {
 // A fixedCost is a benchmark with set-up that is timed.
 type fixedCost struct{ setup, each float64 }
 
-func (b fixedCost) run(q worker.Request) (o outcome, err error) {
+func (b fixedCost) run(q worker.Request) (o reply, err error) {
 	var calls int
 	if _, err := fmt.Sscanf(q.Benchtime, "%dx", &calls); err != nil {
 		return o, err

@@ -21,12 +21,12 @@ const (
 // errNotCounted is the error of a machine that does not count instructions.
 var errNotCounted = errors.New("instructions are not counted")
 
-// countTurn counts the instructions of a call: what grows with the calls.
-func countTurn(b bencher, f *function) (turn, error) {
+// countedSample counts the instructions of a call: what grows with the calls.
+func countedSample(b bencher, f *function) (sample, error) {
 	few, many := f.calls, 9*f.calls
 	var n [2]float64
 	for i, calls := range [...]int{few, many} {
-		_, o, err := runLeaf(b, f.leaf, calls, 1)
+		_, o, err := runBlocks(b, f.runnable, calls, 1)
 		if err == nil && o.instructions == 0 {
 			err = errNotCounted
 		}
@@ -35,7 +35,7 @@ func countTurn(b bencher, f *function) (turn, error) {
 		}
 		n[i] = float64(o.instructions)
 	}
-	return turn{instructions: max(1, (n[1]-n[0])/float64(many-few))}, nil
+	return sample{instructions: max(1, (n[1]-n[0])/float64(many-few))}, nil
 }
 
 // countInstructions asks a second witness about functions whose time leaves them open. Noise
@@ -49,21 +49,21 @@ func (c *comparison) countInstructions(ctx context.Context) error {
 	if len(open) == 0 {
 		return nil
 	}
-	again, notes := c.anew(open, instructions), c.report.Notes
-	again.deadline = time.Now().Add(min(witnessTime, max(0, time.Until(c.deadline))+c.overtime()))
-	for i, f := range again.functions {
+	second, notes := c.fresh(open, instructions), c.report.Notes
+	second.deadline = time.Now().Add(min(witnessTime, max(0, time.Until(c.deadline))+c.overtime()))
+	for i, f := range second.functions {
 		ns := open[i].units[0].Base
 		f.calls = max(1, f.calls, int(float64(countTime)/ns))
 		f.cost = time.Duration(40 * float64(f.calls) * ns)
 	}
-	err := again.measure(ctx, 0)
+	err := second.measure(ctx, 0)
 	c.report.Notes = notes // and not those on the time for the counts
 	if errors.Is(err, errNotCounted) {
 		c.note("This machine does not let the gate count instructions (perf_event_open), which might decide what is open")
 		return nil
 	}
 	for i, f := range open {
-		f.testify(again.functions[i], c.ruleOf(f))
+		f.testify(second.functions[i], c.ruleOf(f))
 	}
 	return err
 }

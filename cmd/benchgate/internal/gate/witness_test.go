@@ -16,7 +16,7 @@ type counting struct {
 	counts float64 // a call's instructions; 0 is a machine that does not count
 }
 
-func (w counting) run(q worker.Request) (outcome, error) {
+func (w counting) run(q worker.Request) (reply, error) {
 	o, err := fixedCost{each: w.counts}.run(q)
 	o.results[0].metrics[nanoseconds] = w.noisy()
 	return o, err
@@ -27,7 +27,7 @@ func (w counting) close() {}
 // TestCountInstructions: a count decides what time leaves open, unless time speaks against it.
 func TestCountInstructions(t *testing.T) {
 	for _, c := range []struct {
-		time, base, now float64 // the median ratio of times, and counts of the sides
+		time, base, now float64 // the median ratio of times, and counts of the versions
 		verdict         bench.Verdict
 		message         string
 	}{
@@ -44,8 +44,8 @@ func TestCountInstructions(t *testing.T) {
 				return 100 * median * [...]float64{1, 2, 0.5, 2, 0.5, 2, 0.5, 2, 0.5, 2, 0.5}[(n-1)/2%11]
 			}
 		}
-		of := func(noisy func() float64, counts float64) side {
-			return fakeSide(func(int) (bencher, error) { return counting{noisy, counts}, nil })
+		of := func(noisy func() float64, counts float64) version {
+			return fakeVersion(func(int) (bencher, error) { return counting{noisy, counts}, nil })
 		}
 		g := quietGate(0.3)
 		k := g.newComparison(of(func() float64 { return 100 }, c.base), of(vary(c.time), c.now))
@@ -69,10 +69,10 @@ func TestCountInstructions(t *testing.T) {
 func TestCountTurn(t *testing.T) {
 	f := newSteady("BenchmarkX")
 	f.calls, f.units[0].Unit = 7, instructions
-	if got, err := takeTurn(fixedCost{80e6, 100}, f); err != nil || got[instructions] != 100 {
+	if got, err := takeSample(fixedCost{80e6, 100}, f); err != nil || got[instructions] != 100 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := takeTurn(fixedCost{0, 0}, f); err != errNotCounted {
+	if _, err := takeSample(fixedCost{0, 0}, f); err != errNotCounted {
 		t.Error(err)
 	}
 }

@@ -226,7 +226,7 @@ func (s *Summary) Write(w io.Writer) error {
 	if len(s.Estimates) > 0 {
 		text := fmt.Sprintf("The entropy of %s is %v", printable.Text(s.Estimates[0].File), s.Estimates[0])
 		if more := len(s.Estimates) - 1; more > 0 {
-			text += fmt.Sprintf("; that of %s more files is an estimate too", n(int64(more)))
+			text += fmt.Sprintf("; the entropy of %s more files is an estimate too", n(int64(more)))
 		}
 		cli.Warning(w, text+".")
 	}

@@ -161,7 +161,7 @@ func apply(opt Options, name, output string, merged *score.Partial) error {
 		return advantages.Append(s.Advantages)
 	})
 	if errors.Is(err, score.ErrNotInBatch) {
-		return fmt.Errorf("%w (the flags have to be those of reweight score partial)", err)
+		return fmt.Errorf("%w (the flags have to be the same as for reweight score partial)", err)
 	}
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func TestSummary(t *testing.T) {
 		alone[i] = beginning(i)
 	}
 	lines := summary(b, Credit{}, alone)
-	if last := lines[len(lines)-1]; !strings.HasSuffix(last, "is not known: it takes several answers to nearly all reasonings, and 4 of 8 answers have a reasoning that another one of the group has.") {
+	if last := lines[len(lines)-1]; !strings.HasSuffix(last, "is not known: for that nearly every reasoning needs several answers, and here 4 of 8 answers share their reasoning with another answer of the group.") {
 		t.Errorf("%q", last)
 	}
 	if lines = summary(b, Credit{}, append(begins[:7:7], 0)); !strings.Contains(lines[len(lines)-1], "decides: 0.00, from 2 reasonings") {

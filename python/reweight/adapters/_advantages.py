@@ -1,0 +1,221 @@
+"""token_advantages: a trainer's arrays, the step of the scheme on them, and m A."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
+import numpy.typing as npt
+
+import reweight
+
+from . import _tags
+from ._credit import Credit, Tag
+from ._layout import Layout, to_numpy
+from ._pages import first_answered
+from ._step import TrainerStep, outcomes, per_trajectory, scalars
+
+AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "token_sum")
+
+Gather = Callable[[Dict[str, Any]], Tuple[List[Dict[str, Any]], int]]
+
+
+def token_advantages(
+    advantages: Any,
+    mask: Any,
+    *,
+    sampled: Any = None,
+    credit: Credit = Credit(),
+    aggregation: str = "token_mean",
+    token_ids: Any = None,
+    tokenizer: Any = None,
+    rewards: Any = None,
+    group_ids: Any = None,
+    seq_offsets: Any = None,
+    prompt_ids: Any = None,
+    gather: Optional[Gather] = None,
+    log: Optional[Dict[str, float]] = None,
+    **arrays: Any,
+) -> Any:
+    """Returns the advantages m A that the trainer is to take: float32, in the layout of mask and on its device, 0 where
+    the mask is 0.
+
+    advantages: the trainer's, of the layout of mask. Advantages that the scheme makes take their place, and
+        they may be None then.
+    mask: not 0 at the tokens of the loss. One of
+        [B, T], padded, a trajectory per row;
+        a sequence of B arrays [T_b], a trajectory each;
+        a nested tensor of PyTorch with the layout torch.jagged, a trajectory per row;
+        [T], packed, with seq_offsets [B+1], where each trajectory begins, and T.
+    sampled: not 0 at the tokens that the policy sampled, which mask is a part of if tokens were
+        rejected afterwards; None: those of mask. A response is a run of sampled tokens within
+        a trajectory, and tags are looked for in it. Rejected tokens have no part in sums and means.
+    credit: what is computed.
+    aggregation: how the trainer makes one number of its tokens' losses, as above.
+    token_ids: of the layout of mask, aligned with it; for actions, unless tags is None.
+    tokenizer: used for tags that are strings, if credit has none.
+    rewards: [B], of the outcomes; for schemes that make advantages. Without token_rewards it is also
+        the reward of the last token of each trajectory. NaN is that of a trajectory that nobody scored:
+        what is computed from rewards is 0 there, and elsewhere as if it were not in the batch. Where it
+        leaves another one alone in its group, that one is not compared with itself: it gets 0 too.
+    group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
+    prompt_ids: the tokens before those of mask, B sequences; for the pages of credit.show_every alone.
+    gather: for trainers whose processes hold a part of the batch each. Called once with a
+        dict; returns the dicts of all processes, and which of them is this one's. Sums,
+        means and groups are then those of all.
+    log: gets the scalars that describe what the credit does to this batch, of all processes:
+        credit/advantage                  mean |A| of the response tokens, if the scheme makes A
+        credit/actions                    action tokens
+        credit/no_action                  share of trajectories with a response that have none
+        credit/action_share               share of the response tokens that are actions
+        credit/action_weight              their share of sum |w f|
+        credit/effective_tokens           (sum w)^2 / sum w^2
+        credit/surprisal_action, credit/surprisal_reasoning
+                                          mean -old_logprobs of them, nats, if given
+        credit/aem_min, credit/aem_max, credit/aem_std
+                                          of AEM's factors, one of each response
+        credit/aem_guarded                share of the scopes with two spans or more that AEM's
+                                          guard leaves alone
+        credit/not_finite                 tokens of which a value that is read is not finite
+        credit/unscored                   trajectories whose reward is NaN, if the scheme reads rewards
+    arrays: what the scheme reads of each token, of the layout of mask, by its name in reweight.Batch:
+        old_logprobs, entropy (unless credit.entropy is "surprisal"), ref_logprobs, token_rewards and others.
+
+    Warns if ActFocus finds no action, because the tags may be others than the policy's.
+    Raises InputError, a ValueError, naming the argument, if one is missing or has another shape than
+    mask, and, with credit.not_finite "error", if a value that is read is not finite.
+    """
+    if aggregation not in AGGREGATIONS:
+        raise reweight.InputError("aggregation", f'is "{aggregation}", want one of [{" ".join(AGGREGATIONS)}]')
+    layout, wanted = Layout(mask, seq_offsets), credit.reads
+    kept = layout.pack("mask", mask) != 0
+    response = kept if sampled is None else layout.pack("sampled", sampled) != 0
+    if sampled is not None and (kept & ~response).any():
+        raise reweight.InputError("sampled", "is 0 at a token of mask, want all tokens of the loss among the sampled")
+    rows: Dict[str, Any] = {"lengths": layout.lengths, "kept": kept}
+    if advantages is not None and ("advantages" in wanted or not credit.makes_advantages):
+        arrays["advantages"] = advantages
+    for name, x in arrays.items():
+        if name not in _PER_TOKEN:
+            raise TypeError(f"token_advantages got an unexpected keyword argument '{name}'")
+        if x is not None:
+            rows[name] = layout.pack(name, x).astype(np.float32, copy=False)
+    if "actfocus" not in (e.name for e in credit.step().entries):
+        rows["role"] = response.view(np.uint8)
+    elif credit.tags is None:
+        rows["role"] = np.where(response, np.uint8(reweight.ACTION), np.uint8(reweight.MASKED))
+    elif token_ids is None:
+        raise reweight.InputError("token_ids", "is None, want the ids in which the tags of actions are found")
+    else:
+        ids = layout.pack("token_ids", token_ids).astype(np.int64, copy=False)
+        rows["role"] = _roles(response, ids, layout.offsets, credit.tags, credit.tokenizer or tokenizer)
+    for name, x in (("group_ids", group_ids), ("rewards", rewards)):
+        if x is not None:
+            if len(x) != len(layout.lengths):
+                raise reweight.InputError(name, f"has {len(x)} elements, want {len(layout.lengths)}, one per trajectory")
+            rows[name] = to_numpy(x) if name == "group_ids" else to_numpy(x).astype(np.float32)
+    rank, first, joined = 0, 0, rows
+    if gather is not None:
+        parts, rank = gather(rows)
+        filled = [part for part in parts if len(part["lengths"])] or parts  # an empty one has no type of its group_ids
+        joined = {name: np.concatenate([part[name] for part in filled]) for name in rows}
+        first = sum(len(part["role"]) for part in parts[:rank])
+    if len(joined["lengths"]) == 0:  # a batch of the library has a trajectory: here two, without a token
+        two = {"lengths": np.zeros(2, np.int64), "group_ids": np.zeros(2, np.int64), "rewards": np.zeros(2, np.float32)}
+        joined = {**joined, **{name: x for name, x in two.items() if name in joined}}
+    made, step = _computed(joined, credit, aggregation, log)
+    if credit._pages.due(credit.show_every) and rank == 0:  # whose tokens come first
+        page = functools.partial(_page, layout, rows, step, token_ids, prompt_ids, advantages)
+        credit._pages.write(credit.dir, credit.tokenizer or tokenizer, page)
+    return layout.unpack(made[first : first + len(kept)])
+
+
+_PER_TOKEN = (
+    "advantages", "old_logprobs", "logprobs", "ref_logprobs", "ref_energy", "ref_entropy", "entropy", "values",
+    "rollout_logprobs", "teacher_logprobs", "token_rewards", "sum_sq_probs",
+)  # fmt: skip
+
+
+def _page(
+    layout: Layout, rows: Dict[str, Any], step: TrainerStep, token_ids: Any, prompt_ids: Any, advantages: Any
+) -> reweight.Batch:
+    """Returns the trajectories of this process that a page shows."""
+    per_token: Dict[str, Any] = {name: rows[name] for name in ("old_logprobs", "entropy") if name in rows}
+    per_token.update(role=rows["role"] * rows["kept"], sampled=rows["role"])
+    for field_, name in (("actfocus_weights", "actfocus"), ("aem_factors", "aem")):
+        if name in step.made:
+            per_token[field_] = step.made[name]
+    maker = step._maker()
+    if token_ids is not None:
+        per_token["token_ids"] = layout.pack("token_ids", token_ids).astype(np.int64)
+    if maker is not None:
+        per_token["advantages"] = step.made[maker.name]
+    elif advantages is not None:
+        per_token["advantages"] = rows["advantages"]
+    per_trajectory = {}
+    if "group_ids" in rows:
+        per_trajectory["group_ids"] = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
+    if "rewards" in rows:
+        per_trajectory["rewards"] = rows["rewards"]
+    prompts = None if prompt_ids is None else [to_numpy(row) for row in prompt_ids]
+    return first_answered(per_token, per_trajectory, layout.offsets, prompts)
+
+
+def _computed(
+    rows: Dict[str, npt.NDArray[Any]], credit: Credit, aggregation: str, log: Optional[Dict[str, float]]
+) -> Tuple[npt.NDArray[np.float32], TrainerStep]:
+    """Returns m A of the tokens of all processes, and the step that has made it."""
+    kept, wanted = rows["kept"], credit.reads
+    offsets, sampled = np.append(0, np.cumsum(rows["lengths"])), rows["role"] != reweight.MASKED
+    scored, rewards = np.ones(len(rows["lengths"]), bool), rows.get("rewards")
+    if rewards is not None:
+        scored = ~np.isnan(rewards)
+        rewards = np.where(scored, rewards, np.float32(0))
+    batch = reweight.Batch(rows["role"] * kept, seq_offsets=offsets, rewards=rewards)
+    for name in _PER_TOKEN:
+        setattr(batch, name, rows.get(name))
+    if credit.entropy == "surprisal" and "old_logprobs" in rows:
+        batch.entropy = -rows["old_logprobs"]
+    if "group_ids" in rows:
+        batch.group_ids = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
+    if "span_ids" in wanted:
+        batch.span_ids = reweight.spans_from_mask(sampled, offsets)
+    if "token_rewards" in wanted and batch.token_rewards is None and rewards is not None:
+        batch.token_rewards = outcomes(rewards, kept, offsets)
+    step = TrainerStep(credit.step(), kept, sampled, scored, credit.signal, credit.not_finite == "ignore")
+    made, weights = step.credit(batch)
+    if "actfocus" in step.made and kept.any() and not (np.asarray(batch.role) == reweight.ACTION).any():
+        warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
+    if weights is None:
+        weights = kept.astype(np.float32)
+    if log is not None:
+        log.update(scalars(step, batch, weights))
+    made *= weights
+    if aggregation == "token_mean":
+        made *= np.float32(kept.sum() / (weights.sum(dtype=np.float64) or np.inf))  # 0 where all weights are
+    elif aggregation == "seq_mean_token_mean":
+        total = per_trajectory(weights, offsets, np.float64)
+        scale = per_trajectory(kept, offsets, np.float64) / np.where(total == 0, np.inf, total)
+        made *= np.repeat(scale.astype(np.float32), rows["lengths"])
+    return made, step
+
+
+def _roles(
+    response: npt.NDArray[np.bool_],
+    ids: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    tags: Tuple[Tag, Tag],
+    tokenizer: Any,
+) -> npt.NDArray[np.uint8]:
+    """Returns the role of each token: an action strictly between two tags of one response."""
+    opening, closing = tags
+    if not isinstance(opening, str) or not isinstance(closing, str):
+        roles: npt.NDArray[np.uint8] = reweight.roles_from_mask(
+            response, ids, open_tag=[int(i) for i in opening], close_tag=[int(i) for i in closing], seq_offsets=offsets
+        )
+        return roles
+    if tokenizer is None:
+        raise reweight.InputError("tokenizer", "is None, want one for tags that are strings (or tags that are token ids)")
+    return _tags.roles(response, ids, offsets, (opening, closing), tokenizer)

@@ -1,0 +1,194 @@
+"""What an adapter adds to a trainer, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, FrozenSet, Mapping, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+import reweight
+
+from .._program import PROGRAM, find
+from .._step import Step, scheme
+from ._pages import Pages
+from ._step import reads
+
+Tag = Union[str, Sequence[int]]
+
+# The options of two entries are arguments of Credit.
+_ARGUMENTS = {"actfocus": ("alpha", "beta", "eps", "signal"), "aem": ("lambda_", "guard", "scope")}
+# What every adapter can give a scheme, besides role and old_logprobs.
+_KEPT = ("seq_offsets", "group_ids", "span_ids", "rewards", "token_rewards", "advantages", "old_logprobs", "ref_logprobs")
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What an adapter adds to a trainer. The defaults are those of the papers, but for the
+    signal: trainers keep no logsumexp of the raw logits, from which the energy follows.
+
+    scheme: names of reweight.schemes() with + between them. Advantages, such as those of "rloo" or
+        "gtpo", take the place of the trainer's; factors and weights are multiplied into them. The
+        loss is the trainer's: a name that has one is an InputError, and the trainer's option chooses it.
+    options: of the scheme's entries but ActFocus and AEM, by their names: {"gtpo": {"bonus": 0.2}}.
+    alpha, beta, eps: options of ActFocus (arXiv 2605.14558), as reweight.actfocus has them.
+    signal: of ActFocus: "surprisal", which is -old_logprobs; "log_ratio", old_logprobs - ref_logprobs; "energy", the
+        paper's own, in TRL with a reference and install(head=True); "energy" or "ref_entropy" for callers of
+        token_advantages who have these.
+    tags: what opens and closes an action of ActFocus: two strings, or two sequences of token ids. The
+        tokens strictly between them are actions, if both are in one response; a token
+        that holds a part of a tag is none. None: all response tokens are actions.
+    tokenizer: what decodes token ids, for tags that are strings. None: the trainer's, in
+        trainers that have one where the adapter works (verl, TRL, OpenRLHF).
+    lambda_, guard, scope: options of AEM (arXiv 2605.00425), as reweight.aem has them.
+    entropy: "exact", the entropy of the old policy at each token; "surprisal", in its
+        place -old_logprobs, whose expectation it is: for trainers that keep no entropy, and schemes
+        that take its mean over a response, which for n tokens then has an error of order 1/sqrt(n).
+    not_finite: what a log-probability or entropy is that is read and is NaN, infinite or above
+        1e30, as engines give at tokens that they could not score. "ignore": an action token
+        without a signal has the weight 1 and no part in the signal's mean and deviation, a
+        token without an entropy no part in that of its response; where a scheme makes the advantages
+        from it, the token's is 0. The log counts them. "error": an InputError.
+    show_every: so many batches apart, some rollouts of a batch are shown to people with
+        the weight of every token: the pages DIR/batch-000001.html, and of each batch whose
+        number is a multiple of it. 0: never. It needs the program reweight, which the wheel has.
+        Of several processes the first writes. A restarted run counts from 1 again.
+    dir: the folder DIR, which is made where it is not there.
+    """
+
+    scheme: str = "actfocus+aem"
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    alpha: float = 0.1
+    beta: float = 0.5
+    eps: float = 1e-8
+    signal: str = "surprisal"
+    tags: Optional[Tuple[Tag, Tag]] = ("<answer>", "</answer>")
+    tokenizer: Any = None
+    lambda_: float = 1.0
+    guard: float = 0.1
+    scope: str = "group"
+    entropy: str = "exact"
+    not_finite: str = "ignore"
+    show_every: int = 0
+    dir: str = "credit"
+    _pages: Pages = field(default_factory=Pages, init=False, repr=False, compare=False)
+
+    def step(self) -> Step:
+        """Returns the step of the scheme, with its options."""
+        try:
+            step = scheme(self.scheme)
+        except reweight.InputError as error:
+            raise reweight.InputError("scheme", error.problem) from None
+        names = [e.name for e in step.entries]
+        for name, options in self.options.items():
+            if name in _ARGUMENTS:
+                raise reweight.InputError("options", f"has {name}, whose options are arguments of Credit: {', '.join(_ARGUMENTS[name])}")
+            if name not in names:
+                raise reweight.InputError("options", f'has "{name}", want entries of the scheme {self.scheme}: [{" ".join(names)}]')
+            known = step.options[name]
+            for option, value in options.items():
+                if option not in known:
+                    raise reweight.InputError("options", f'has "{option}" of {name}, want some of [{" ".join(known)}]')
+                known[option] = value
+        for name, arguments in _ARGUMENTS.items():
+            for argument in arguments:
+                value = getattr(self, argument)
+                if name in names:
+                    step.options[name][argument] = value
+                elif value != getattr(Credit, argument):
+                    problem = f"is {value!r}, an option of {name}, which is not in the scheme {self.scheme}"
+                    raise reweight.InputError(argument, problem)
+        return step
+
+    @property
+    def reads(self) -> FrozenSet[str]:
+        """The arrays of a Batch that the scheme reads, besides role."""
+        return frozenset().union(*(reads(e, self.signal, self.entropy == "exact") for e in self.step().entries))
+
+    @property
+    def makes_advantages(self) -> bool:
+        """Whether the scheme's advantages take the place of the trainer's."""
+        return self.step()._maker() is not None
+
+    @property
+    def wants_actions(self) -> bool:
+        """Whether actions are looked for between tags."""
+        return self.tags is not None and any(e.name == "actfocus" for e in self.step().entries)
+
+    def check(self, trainer: str, own: Mapping[str, str], keeps: Sequence[str] = ()) -> None:
+        """Raises InputError for a wrong option, which a trainer would meet only after its first rollouts, and if the
+        credit wants what the trainer does not keep, or does itself.
+
+        keeps: the arrays that this trainer can give, besides those that all can. own: the trainer's options that do
+        what the credit does not, by "loss", by an array, or by the name of an entry."""
+        step = self.step()
+        kept = ["surprisal", "log_ratio"] + ["energy"] * ("ref_energy" in keeps)
+        if self.signal not in kept and "actfocus" in (e.name for e in step.entries):
+            problem = f'is "{self.signal}", which {trainer} does not keep, want one of [{" ".join(kept)}]'
+            raise reweight.InputError("signal", problem)
+        losses = [e for e in step.entries if e.kind in ("loss", "critic")]
+        if losses:
+            rest = "+".join(e.name for e in step.entries if e not in losses)
+            problem = f"has {losses[0].name}, a loss: {trainer} has its own, which {own['loss']} chooses"
+            raise reweight.InputError("scheme", problem + (f', and "{rest}" is the rest of the scheme' if rest else ""))
+        for e in step.entries:
+            if e.kind == "reward" and not self.makes_advantages:
+                problem = f"has {e.name}, which changes rewards, but {trainer} has made its advantages of them already"
+                raise reweight.InputError("scheme", f'{problem}: name advantages too, as in "group_norm+{self.scheme}"')
+            if e.name == "actfocus":
+                continue
+            wanted = reads(e, self.signal, self.entropy == "exact")
+            if "entropy" in wanted and "entropy" not in keeps:
+                problem = f'is "exact", but {trainer} keeps no entropy of the old policy, and {e.name} reads it: use'
+                instead = " another scheme" if e.single_entropies else ' Credit(entropy="surprisal")'
+                raise reweight.InputError("entropy", problem + instead)
+            for need in sorted(wanted.difference(_KEPT, keeps)):
+                problem = f"has {e.name}, which reads {need}"
+                if e.name in own or need in own:
+                    problem += f": {trainer} does this by {own.get(e.name) or own[need]}"
+                elif need == "logprobs":
+                    problem += ", the policy's after each update: a credit is made before the first"
+                else:
+                    problem += f", which {trainer} does not keep"
+                raise reweight.InputError("scheme", problem)
+        if self.show_every and find() is None:
+            problem = f"is {self.show_every}, for which the program {PROGRAM} must be installed: install the wheel, or"
+            problem += " go install github.com/seed621a2839/reweight/cmd/reweight@latest"
+            raise reweight.InputError("show_every", problem)
+        x = np.full((2, 2), -1, np.float32)
+        one = reweight.Batch(np.ones((2, 2), np.uint8), old_logprobs=x, ref_logprobs=x, ref_energy=x, ref_entropy=x)
+        one.advantages, one.token_rewards, one.entropy = x, x, -x
+        one.group_ids, one.rewards = np.zeros(2, np.int32), np.arange(2, dtype=np.float32)
+        one.span_ids = np.repeat(np.arange(2, dtype=np.int32), 2).reshape(2, 2)
+        try:
+            step.credit(one)
+        except reweight.InputError as error:
+            raise error if error.argument != "names" else reweight.InputError("scheme", error.problem) from None
+
+    def __post_init__(self) -> None:
+        entries = self.step().entries
+        if self.entropy not in ("exact", "surprisal"):
+            raise reweight.InputError("entropy", f'is "{self.entropy}", want one of [exact surprisal]')
+        name = next((e.name for e in entries if e.single_entropies), None)
+        if self.entropy == "surprisal" and name:
+            problem = f'is "surprisal", which stands for the mean entropy of a response, but {name} reads that of single tokens'
+            raise reweight.InputError("entropy", problem)
+        if self.not_finite not in ("ignore", "error"):
+            raise reweight.InputError("not_finite", f'is "{self.not_finite}", want one of [ignore error]')
+        if self.tags is not None and not _are_tags(self.tags):
+            want = "want what opens and what closes an action: two strings or two sequences of token ids"
+            raise reweight.InputError("tags", f"is {self.tags!r}, {want}")
+        if self.tokenizer is not None and not hasattr(self.tokenizer, "decode"):
+            raise reweight.InputError("tokenizer", f"is {self.tokenizer!r}, want an object that decodes token ids")
+        if not isinstance(self.show_every, int) or self.show_every < 0:
+            problem = f"is {self.show_every!r}, want a number of batches, or 0 for no pages"
+            raise reweight.InputError("show_every", problem)
+
+
+def _are_tags(tags: Any) -> bool:
+    """Returns whether it is two strings, or two sequences of integers, and none of them is empty."""
+    if not isinstance(tags, (list, tuple)) or len(tags) != 2:
+        return False
+    if any(isinstance(tag, str) for tag in tags):
+        return all(isinstance(tag, str) and tag for tag in tags)
+    return all(np.ndim(tag) == 1 and len(tag) and np.asarray(tag).dtype.kind in "iu" for tag in tags)

@@ -1,0 +1,119 @@
+"""Where an adapter takes hold of a trainer."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import importlib.abc
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Callable, Optional, Sequence, Tuple
+
+from ._report import Report
+
+
+class HookError(RuntimeError):
+    """The trainer is not there, or has changed where the adapter takes hold of it."""
+
+
+def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: str) -> Tuple[Any, str]:
+    """Returns the object that holds a hook, and the hook's name, for the path
+    "module:function" or "module:Class.method".
+
+    Raises HookError if the hook is gone or lacks one of the parameters, and warns if another version than that of
+    written_for is installed.
+    """
+    module, _, names = path.partition(":")
+    package = module.partition(".")[0]
+    error = f"reweight.adapters.{package} was written for {written_for} and its {names}({', '.join(parameters)})"
+    owner: Any = None
+    try:
+        target: Any = importlib.import_module(module)
+    except ModuleNotFoundError as e:
+        if e.name == package:
+            raise HookError(f"{error}, but {trainer} is not installed") from e
+        if e.name is None or not (module + ".").startswith(e.name + "."):
+            raise  # something else that the trainer needs
+        raise HookError(f"{error}, but in {trainer} {version_of(package)} there is no module {e.name}") from e
+    for name in names.split("."):
+        owner, target = target, getattr(target, name, None)
+        if target is None:
+            raise HookError(f"{error}, but in {trainer} {version_of(package)} there is no {name} in {owner.__name__}")
+    found = inspect.signature(target)
+    missing = [p for p in parameters if p not in found.parameters]
+    if missing:
+        raise HookError(f"{error}, but in {trainer} {version_of(package)} it is {name}{found}: no {', '.join(missing)}")
+    version = version_of(package)
+    if version not in (written_for.split()[-1], _UNKNOWN):
+        warnings.warn(f"reweight.adapters.{package} was tested with {written_for}, not with {trainer} {version}")
+    return owner, name
+
+
+def when_imported(module: str, act: Callable[[], None]) -> None:
+    """Calls act once the module has been imported, which may be now. Where a trainer starts
+    processes of its own, an adapter is installed in each of them, also in those that must
+    not import the trainer's driver, or not before they have been given a GPU."""
+    package, _, rest = module.partition(".")
+    if package in sys.modules:
+        roots = list(getattr(sys.modules[package], "__path__", []))
+    else:
+        spec = importlib.util.find_spec(package)
+        roots = list(spec.submodule_search_locations or []) if spec else []
+    later = any(Path(root, *rest.split(".")).with_suffix(".py").is_file() for root in roots)
+    if module not in sys.modules and later:
+        sys.meta_path.insert(0, _WhenImported(module, act))
+    else:
+        act()  # which imports the module, or says that it is gone
+
+
+class _WhenImported(importlib.abc.MetaPathFinder):
+    """Finds one module once, as others find it, and acts after it has been executed."""
+
+    def __init__(self, module: str, act: Callable[[], None]) -> None:
+        self.module, self.act = module, act
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != self.module:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                self.act()
+
+            setattr(spec.loader, "exec_module", exec_module)
+        return spec
+
+
+_UNKNOWN = "of unknown version"
+
+
+def version_of(package: str) -> str:
+    """Returns the version of an installed package, or "of unknown version"."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return str(getattr(sys.modules.get(package), "__version__", _UNKNOWN))
+
+
+def replace(
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], report: Optional[Report] = None
+) -> None:
+    """Sets owner.name to make(original), which reports to report. If an earlier call did, that is undone first, and its
+    report says nothing when the process ends."""
+    earlier = getattr(owner, name)
+    original = getattr(earlier, "_reweight_original", earlier)
+    if getattr(earlier, "_reweight_report", None) is not None:
+        atexit.unregister(earlier._reweight_report.end)
+    wrapper = functools.wraps(original)(make(original))
+    setattr(wrapper, "_reweight_original", original)
+    setattr(wrapper, "_reweight_report", report)
+    setattr(owner, name, wrapper)

@@ -1,0 +1,59 @@
+"""Runs all tests of this folder: each module in a process of its own, as many at a time as there are CPUs.
+
+    python run.py
+
+What a module prints is printed when it has ended. The status is 1 if a test fails, or if a process does not live to the
+end of its tests. PyTorch has one thread in each process: with more, the processes would wait for each other.
+"""
+
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+# These take long and start first, so that none of them runs alone at the end.
+LONG = ("test_trl", "test_process", "test_torch")
+# These test what PyTorch's threads do, and have as many as it takes.
+THREADS = ("test_head", "test_operators", "test_process", "test_torch")
+ENDS = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((?:.*, )?skipped=(\d+).*\))?", re.MULTILINE)
+
+
+def run(module):
+    """Returns the module, whether all of it has passed, what it printed, and how many tests it ran and skipped."""
+    env = dict(os.environ) if module in THREADS else dict(os.environ, OMP_NUM_THREADS="1")
+    command = [sys.executable, "-X", "faulthandler", "-m", "unittest", "discover", "-b", "-p", module + ".py"]
+    begin = time.monotonic()
+    with tempfile.TemporaryFile("w+", errors="replace") as out:  # no pipe, which a process that outlives its test holds
+        status = subprocess.call(command, cwd=FOLDER, env=env, stdout=out, stderr=subprocess.STDOUT)
+        out.seek(0)
+        text = out.read()
+    ends = [(int(ran), int(skipped or 0)) for ran, skipped in ENDS.findall(text)]
+    said = f"== {module}: {time.monotonic() - begin:.0f} s" + (f", exit status {status}" if status else "")
+    return module, status == 0 and bool(ends), f"{said}\n{text}", ends[-1] if ends else (0, 0)
+
+
+def main():
+    modules = sorted((path.stem for path in FOLDER.glob("test_*.py")), key=lambda m: (m not in LONG, m))
+    begin, ran, skipped, failed = time.monotonic(), 0, 0, []
+    cpus = len(os.sched_getaffinity(0))
+    pool = concurrent.futures.ThreadPoolExecutor(cpus)
+    try:
+        for done in concurrent.futures.as_completed([pool.submit(run, module) for module in modules]):
+            module, passed, text, counts = done.result()
+            print(text, flush=True)
+            ran, skipped = ran + counts[0], skipped + counts[1]
+            failed += [] if passed else [module]
+    finally:
+        pool.shutdown(cancel_futures=True)  # where somebody interrupts it
+    print(f"Ran {ran} tests of {len(modules)} modules on {cpus} CPUs in {time.monotonic() - begin:.0f} s: {skipped} skipped")
+    if failed:
+        sys.exit("failed: " + ", ".join(sorted(failed)))
+
+
+if __name__ == "__main__":
+    main()
