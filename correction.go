@@ -186,7 +186,7 @@ func (r RejectionStatistic) estimate() int {
 type RejectOptions struct {
 	Statistic RejectionStatistic
 	Low       float64 // k1: the least e^statistic that is kept, above 0; k2 and k3 do not read it
-	High      float64 // k1: the largest e^statistic, at least Low; k2, k3: the largest statistic, above 0; +Inf: no bound
+	High      float64 // k1: the largest e^statistic, at least Low; k2, k3: the largest statistic; +Inf: no bound
 }
 
 // DefaultReject rejects tokens whose ratio is not between 0.5 and 2.

@@ -1148,7 +1148,7 @@ typedef enum reweight_statistic {
 typedef struct reweight_reject_options {
 	int32_t statistic; /* a reweight_statistic */
 	double low; /* k1: the least e^statistic that is kept, above 0; k2 and k3 do not read it */
-	double high; /* k1: the largest e^statistic, at least low; k2, k3: the largest statistic, above 0; +Inf: no bound */
+	double high; /* k1: the largest e^statistic, at least low; k2, k3: the largest statistic; +Inf: no bound */
 } reweight_reject_options;
 
 #define REWEIGHT_DEFAULT_REJECT {REWEIGHT_STATISTIC_TOKEN_K1, 0.5, 2}

@@ -80,7 +80,8 @@ func (g *generation) record() (*record, error) {
 			return nil, fmt.Errorf("%s %w", g.place(i), err)
 		}
 	}
-	r := &record{mask: append(make([]bool, P), slices.Repeat([]bool{true}, n)...), prompt: g.key, thought: P + g.thought}
+	r := &record{mask: append(make([]bool, P), slices.Repeat([]bool{true}, n)...), prompt: g.key,
+		thought: P + g.thought}
 	r.OldLogprobs = append(make([]float32, P), g.logprobs...)
 	copy(r.OldLogprobs, g.prompt.logprobs)
 	switch {
@@ -326,7 +327,8 @@ func readBytes(s *jsonscan.Scanner) ([]byte, error) {
 	bytes := make([]byte, len(list))
 	for i, b := range list {
 		if bytes[i] = byte(b); int32(bytes[i]) != b {
-			return nil, &jsonscan.Error{Path: fmt.Sprintf("[%d]", i), Byte: s.Offset() - 1, Problem: fmt.Sprintf("is %d, want a byte: 0 to 255", b)}
+			return nil, &jsonscan.Error{Path: fmt.Sprintf("[%d]", i), Byte: s.Offset() - 1,
+				Problem: fmt.Sprintf("is %d, want a byte: 0 to 255", b)}
 		}
 	}
 	return bytes, nil

@@ -335,7 +335,7 @@ type Report struct {
 	Trajectories int
 	Tokens       int
 	Groups       int
-	Arrays       []Origin          // of the arrays of the trajectories but seq_offsets, in the order of reweight.Batch.Arrays
+	Arrays       []Origin          // of the arrays of the trajectories but seq_offsets, in the order of Batch.Arrays
 	Entropy      map[string]Origin // of each file whose entropies were estimated, by Trajectory.File
 	Dropped      []string          // fields that no array takes, sorted
 	Texts        bool              // trajectories have the texts of tokens, which no array has

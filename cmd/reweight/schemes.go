@@ -28,7 +28,7 @@ type comparison struct {
 	opt     compare.Options
 	html    string                                                              // or none
 	output  string                                                              // or none
-	unread  []string                                                            // flags that are given and that none of picked reads
+	unread  []string                                                            // flags that none of picked reads
 	write   func(path string, tensors []rollout.Tensor, r rollout.Report) error // to output
 	compare compare.Comparer
 }

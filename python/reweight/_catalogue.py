@@ -658,8 +658,8 @@ def reject(
     statistic: "token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3",
     "seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2" or "seq_max_k3"
     low: k1: the least e^statistic that is kept, above 0; k2 and k3 do not read it
-    high: k1: the largest e^statistic, at least low; k2, k3: the largest statistic, above 0;
-    +Inf: no bound
+    high: k1: the largest e^statistic, at least low; k2, k3: the largest statistic; +Inf: no
+    bound
     out: the array for weights, float32.
 
     An error is an InputError, which is a ValueError.
