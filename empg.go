@@ -70,7 +70,8 @@ func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error
 	if err != nil {
 		return err
 	}
-	if err := ws.checkResponses(isa, b.Role, array{"Advantages", b.Advantages}, array{"Entropy", b.Entropy}); err != nil {
+	if err := ws.checkResponses(isa, b.Role, array{"Advantages", b.Advantages},
+		array{"Entropy", b.Entropy}); err != nil {
 		return err
 	}
 	spans := take[empgSpan](ws, len(count))

@@ -291,7 +291,8 @@ func TestGateRuleReordered(t *testing.T) {
 			suspects := 0
 			for range runs {
 				linked := build() / build()
-				if v, _ := sequence(NewRule(comparisons, 0.01), func(int) float64 { return slower * linked }); v == Regression {
+				if v, _ := sequence(NewRule(comparisons, 0.01),
+					func(int) float64 { return slower * linked }); v == Regression {
 					suspects++
 				}
 			}

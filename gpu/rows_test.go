@@ -90,7 +90,8 @@ func TestRowErrors(t *testing.T) {
 		if err := m.ws.TokenStats(gpu.Stats{}, none, gpu.IDs{}, reweight.DefaultTokenStats); err != nil {
 			t.Error(err)
 		}
-		if err := m.ws.RowGradient(none, none, gpu.IDs{}, gpu.RowGradientInput{}, reweight.DefaultRowGradient); err != nil {
+		if err := m.ws.RowGradient(none, none, gpu.IDs{}, gpu.RowGradientInput{},
+			reweight.DefaultRowGradient); err != nil {
 			t.Error(err)
 		}
 	}

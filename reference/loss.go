@@ -211,7 +211,8 @@ func Loss(b *Batch, weights []float64, opt LossOptions) LossResult {
 			case PolicyDRO:
 				l[t], derivative[t] = DRO(new[i], old[i], A, opt.Beta)
 			case PolicyClipCov:
-				if l[t], derivative[t], clipped[t] = Surrogate(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, 0); chosen[t] {
+				l[t], derivative[t], clipped[t] = Surrogate(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, 0)
+				if chosen[t] {
 					l[t], derivative[t], clipped[t] = 0, 0, true
 				}
 			case PolicyKLCov:

@@ -219,7 +219,8 @@ func TestAlignment(t *testing.T) {
 		clear(moved)
 		shared := []bool{b.SeqOffsets[1] == 0, b.RefEnergy[0] == 0, b.TokenIDs[1] == 0, b.Role[1] == 0}
 		aligned := func(n uintptr) bool { return uintptr(shift)%n == 0 && !bigEndian }
-		if want := []bool{aligned(unsafe.Alignof(int64(0))), aligned(4), aligned(4), true}; !slices.Equal(shared, want) {
+		want := []bool{aligned(unsafe.Alignof(int64(0))), aligned(4), aligned(4), true}
+		if !slices.Equal(shared, want) {
 			t.Errorf("shift %d: shares memory %v, want %v", shift, shared, want)
 		}
 	}

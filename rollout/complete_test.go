@@ -284,8 +284,10 @@ func TestOrigins(t *testing.T) {
 				t.Errorf("%s: %s has the origin %q, want %q", c.name, name, got, want)
 			}
 		}
-		if warned := slices.ContainsFunc(report.Warnings,
-			func(w string) bool { return strings.Contains(w, "size of the vocabulary") }); warned != (c.name == "top without the vocabulary") {
+		warned := slices.ContainsFunc(report.Warnings, func(w string) bool {
+			return strings.Contains(w, "size of the vocabulary")
+		})
+		if warned != (c.name == "top without the vocabulary") {
 			t.Errorf("%s: warnings %q", c.name, report.Warnings)
 		}
 	}

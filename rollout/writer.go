@@ -70,7 +70,8 @@ func (w *Writer) add(t *Trajectory) error {
 	if err := validate(&b); err != nil {
 		return fmt.Errorf("%s: %w", here, InFile(err))
 	}
-	if err := w.layouts.check(&b, here, reweight.PerToken, reweight.PerSpan, reweight.PerTrajectory, reweight.PerPart); err != nil {
+	if err := w.layouts.check(&b, here, reweight.PerToken, reweight.PerSpan, reweight.PerTrajectory,
+		reweight.PerPart); err != nil {
 		return err
 	}
 	if b.SpanIDs != nil && w.tokens+T > math.MaxInt32 {

@@ -64,7 +64,8 @@ func TestSplits(t *testing.T) {
 					partials = append(partials[n:], m)
 				}
 				merged := partials[0]
-				if text, same := marshal(t, merged), marshal(t, mustOf(t, opt, shards...)); string(text) != string(same) {
+				text, same := marshal(t, merged), marshal(t, mustOf(t, opt, shards...))
+				if string(text) != string(same) {
 					rt.Fatalf("merged in a tree\n%s\nand in one\n%s", text, same)
 				}
 				rng.Shuffle(len(shards), func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })

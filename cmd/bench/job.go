@@ -92,7 +92,8 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 	if device != nil {
 		with, takes = with+" and "+printable.Line(o.machine.GPU.Name), "a minute, and more on the GPU"
 	}
-	if _, err := fmt.Fprintf(out, "%s with %s. This takes about %s.\n", printable.Line(o.machine.CPU), with, takes); err != nil {
+	if _, err := fmt.Fprintf(out, "%s with %s. This takes about %s.\n", printable.Line(o.machine.CPU), with,
+		takes); err != nil {
 		return err
 	}
 	if o.losses, o.wrongStep, err = embeddedLosses(); err != nil {

@@ -210,7 +210,8 @@ func TestEstimates(t *testing.T) {
 				"estimated from top 5 log-probabilities"+bounds+": -entropy-width Inf takes it\n", args...)
 			continue
 		}
-		if text, want := printed(t, args...), "\nentropy is estimated from top 5 log-probabilities"+bounds+".\n"; !strings.Contains(text, want) {
+		if text, want := printed(t, args...),
+			"\nentropy is estimated from top 5 log-probabilities"+bounds+".\n"; !strings.Contains(text, want) {
 			t.Errorf("%+v: no %q in\n%s", c, want, text)
 		}
 		s := runJSON(t, args...)

@@ -115,7 +115,8 @@ func TestSchemesKL(t *testing.T) {
 		kl.Coef != 0.001 {
 		t.Errorf("KL %+v", kl)
 	}
-	if text := runSchemes(t, list, path, "-kl", "kl+", "-kl-coef", "0.5"); !strings.Contains(text, "\nEvery loss, and with it the credit, has 0.5"+note+"k1+.") {
+	if text := runSchemes(t, list, path, "-kl", "kl+", "-kl-coef", "0.5"); !strings.Contains(text,
+		"\nEvery loss, and with it the credit, has 0.5"+note+"k1+.") {
 		t.Errorf("no line about the KL:\n%s", text)
 	}
 	if text := runSchemes(t, list, path); strings.Contains(text, note) {

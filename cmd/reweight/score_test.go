@@ -183,7 +183,8 @@ func TestDirectory(t *testing.T) {
 		t.Error("another signal gives the same scores")
 	}
 	slices.Reverse(shards)
-	if text := printed(t, append([]string{"score", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") {
+	if text := printed(t, append([]string{"score", dir}, shards...)...); !strings.Contains(text,
+		"files 7, groups 8, trajectories 128, responses 391, tokens 18,308") {
 		t.Error(text)
 	}
 	if !maps.Equal(contents(t, dir, ""), first) {
@@ -335,13 +336,16 @@ func TestDirectoryEstimates(t *testing.T) {
 	refused(t, wide, append([]string{"score", out}, flags...)...)
 	refused(t, wide, append([]string{"score", "partial"}, flags...)...)
 	flags = append(flags, "-entropy-width", "Inf")
-	if printed := printed(t, append([]string{"score", out}, flags...)...); !strings.Contains(printed, "x.jsonl is estimated from surprisal, without bounds.") {
+	if printed := printed(t, append([]string{"score", out}, flags...)...); !strings.Contains(printed,
+		"x.jsonl is estimated from surprisal, without bounds.") {
 		t.Errorf("printed %s", printed)
 	}
-	if printed := printed(t, append([]string{"score", "-format", "json", out}, flags...)...); !strings.Contains(printed, `"from": "surprisal"`) {
+	if printed := printed(t, append([]string{"score", "-format", "json", out}, flags...)...); !strings.Contains(printed,
+		`"from": "surprisal"`) {
 		t.Errorf("printed %s", printed)
 	}
-	if printed := printed(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed, `"estimated_entropy":{"from":"surprisal","width":null}`) {
+	if printed := printed(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed,
+		`"estimated_entropy":{"from":"surprisal","width":null}`) {
 		t.Errorf("printed %s", printed)
 	}
 	if m := metadataOf(t, filepath.Join(out, "x.jsonl.safetensors")); m["entropy"] != "estimated from surprisal" ||

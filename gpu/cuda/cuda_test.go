@@ -235,7 +235,8 @@ func TestDevices(t *testing.T) {
 	for _, c := range [...]*context{a, b, a} { // the false driver knows whose a function is
 		if fn, _, err := c.Function("add", 128, 0); err != nil {
 			t.Error(err)
-		} else if err := c.Launch(fn, 1, 128, 0, unsafe.Pointer(&addParams{}), unsafe.Sizeof(addParams{}), 0); err != nil {
+		} else if err := c.Launch(fn, 1, 128, 0, unsafe.Pointer(&addParams{}), unsafe.Sizeof(addParams{}),
+			0); err != nil {
 			t.Error(err)
 		}
 	}
@@ -368,7 +369,8 @@ func TestMemory(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	// Nothing is a copy, too, and waits.
-	if err := errors.Join(c.Fill(p, 9, 1000, 3), c.Upload(p, nil, 3), c.Download(nil, p, 3), c.Fill(p, 8, 0, 3)); err != nil {
+	if err := errors.Join(c.Fill(p, 9, 1000, 3), c.Upload(p, nil, 3), c.Download(nil, p, 3),
+		c.Fill(p, 8, 0, 3)); err != nil {
 		t.Error(err)
 	}
 	if err := c.Download(got[:1], p, 3); err != nil || got[0] != 9 {

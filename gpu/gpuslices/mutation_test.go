@@ -169,7 +169,8 @@ func tryMutant(modules map[string]string, good *watched, kernel string, methods 
 			}
 			if gotBehind, err := m.takeBehind(); err != nil {
 				return err
-			} else if err := randomcalls.Differ(randomcalls.Outcome{gotBehind}, randomcalls.Outcome{wantBehind}); err != nil {
+			} else if err := randomcalls.Differ(randomcalls.Outcome{gotBehind},
+				randomcalls.Outcome{wantBehind}); err != nil {
 				return err
 			}
 		}

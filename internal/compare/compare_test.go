@@ -165,7 +165,8 @@ func TestNoCredit(t *testing.T) {
 	b := four()
 	b.Rewards[0] = 0
 	c := must.Get(compare(t, b, "uniform"))
-	if row := strings.Join(c.Rows()[0], " "); row != "uniform 0.000000 0.000000 0.000000 0.000000 0.0% - - +0.000000 -" || len(c.Warnings) != 1 {
+	if row := strings.Join(c.Rows()[0],
+		" "); row != "uniform 0.000000 0.000000 0.000000 0.000000 0.0% - - +0.000000 -" || len(c.Warnings) != 1 {
 		t.Errorf("%s, %v", row, c.Warnings)
 	}
 }

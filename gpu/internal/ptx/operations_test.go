@@ -224,7 +224,8 @@ func run(t testing.TB, text string, seed uint64, grid, threads int, in []byte, n
 	t.Helper()
 	d := open(t, text, seed)
 	out := upload(t, d, make([]byte, n))
-	if err := launch(t, d, "k", grid, threads, 0, append([]uint64{uint64(upload(t, d, in)), uint64(out)}, more...)...); err != nil {
+	if err := launch(t, d, "k", grid, threads, 0,
+		append([]uint64{uint64(upload(t, d, in)), uint64(out)}, more...)...); err != nil {
 		t.Fatal(err)
 	}
 	return download(t, d, out, n)

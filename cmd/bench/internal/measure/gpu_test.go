@@ -131,7 +131,8 @@ func TestFitting(t *testing.T) {
 		}
 	}
 	var full *fullError
-	if r, err := newResident(testgpu.Device(t), find(t, "token_stats"), reweight.DTypeF32, 1<<20, 1<<20); !errors.As(err, &full) || r != nil {
+	if r, err := newResident(testgpu.Device(t), find(t, "token_stats"), reweight.DTypeF32, 1<<20,
+		1<<20); !errors.As(err, &full) || r != nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -148,7 +149,8 @@ func TestOnGPUInterrupted(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || len(results) != 1 || results[0].NsPerElement.N < 1 {
 		t.Errorf("%+v, %v", results, err)
 	}
-	if results, _, err := OnGPU(ctx, s, dev, find(t, "multiply"), reweight.DTypeF32, 40, 0); !errors.Is(err, context.Canceled) || results != nil {
+	results, _, err = OnGPU(ctx, s, dev, find(t, "multiply"), reweight.DTypeF32, 40, 0)
+	if !errors.Is(err, context.Canceled) || results != nil {
 		t.Errorf("before the first round: %+v, %v", results, err)
 	}
 }

@@ -172,7 +172,8 @@ func (st step) queue(ws *gpu.Workspace, in *gpuSteps, b *gpu.Batch, grad, weight
 			return err
 		}
 	}
-	if err := ws.TokenStats(gpu.Stats{Logprob: b.Logprobs}, in.current, in.ids, reweight.DefaultTokenStats); err != nil {
+	if err := ws.TokenStats(gpu.Stats{Logprob: b.Logprobs}, in.current, in.ids,
+		reweight.DefaultTokenStats); err != nil {
 		return err
 	}
 	if st.ppo {

@@ -81,10 +81,12 @@ func TestKernelInterrupted(t *testing.T) {
 		!(results[0].NsPerElement.Median > 0) || results[0].NsPerElement.N < 1 {
 		t.Errorf("%d results, %v", len(results), err)
 	}
-	if results, err := Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1, kernels.Implementations()); err != context.Canceled || results != nil {
+	if results, err := Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1,
+		kernels.Implementations()); err != context.Canceled || results != nil {
 		t.Errorf("before the first round: %+v, %v", results, err)
 	}
-	if overheads, err := Overheads(ctx, s, Steps{Tokens: 4, Vocab: 64, Workers: 1, ISA: "portable"}); err != context.Canceled || overheads != nil {
+	if overheads, err := Overheads(ctx, s,
+		Steps{Tokens: 4, Vocab: 64, Workers: 1, ISA: "portable"}); err != context.Canceled || overheads != nil {
 		t.Errorf("before the first round: %+v, %v", overheads, err)
 	}
 }
@@ -175,7 +177,8 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Check(t.Context(), kernels.All()[0], reweight.DTypeF32, []int{1}, []kernels.Implementation{unknown}); err == nil {
+	if _, err := Check(t.Context(), kernels.All()[0], reweight.DTypeF32, []int{1},
+		[]kernels.Implementation{unknown}); err == nil {
 		t.Error("no error for an instruction set that does not exist")
 	}
 }

@@ -106,14 +106,17 @@ func TestBrief(t *testing.T) {
 	small.Rows = 1
 	r.Results = append(r.Results, small)
 	_, header, rows := r.Brief()
-	if want := []string{"kernel", "from", "ns", "GB/s", "of read", "x two", "x portable", "x float64"}; !slices.Equal(header, want) {
+	want := []string{"kernel", "from", "ns", "GB/s", "of read", "x two", "x portable", "x float64"}
+	if !slices.Equal(header, want) {
 		t.Errorf("header %q, want %q", header, want)
 	}
-	if want := []string{"token_stats", "memory", "0.200", "20.0", "100% (90-110)", "1.5", "25.0", "250"}; !slices.Equal(rows[0], want) {
+	want = []string{"token_stats", "memory", "0.200", "20.0", "100% (90-110)", "1.5", "25.0", "250"}
+	if !slices.Equal(rows[0], want) {
 		t.Errorf("row %q, want %q", rows[0], want)
 	}
 	last := rows[len(rows)-1]
-	if want := []string{"token_stats, 1 rows", "cache", "0.200", "20.0", "100% (90-110)", "-", "-", "250"}; !slices.Equal(last, want) {
+	want = []string{"token_stats, 1 rows", "cache", "0.200", "20.0", "100% (90-110)", "-", "-", "250"}
+	if !slices.Equal(last, want) {
 		t.Errorf("row %q, want %q", last, want)
 	}
 }

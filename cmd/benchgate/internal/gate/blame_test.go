@@ -160,7 +160,8 @@ BenchmarkSame pass`
 	slices.Sort(lines[4:])
 	slices.Sort(lines[2:4])
 	slices.Sort(lines[:2])
-	if got := strings.ReplaceAll(line.ReplaceAllString(strings.Join(lines, "\n"), "x_test.go:N"), now, "NOW"); cli.ExitStatus("", err, io.Discard) != 1 || got != want {
+	if got := strings.ReplaceAll(line.ReplaceAllString(strings.Join(lines, "\n"), "x_test.go:N"), now,
+		"NOW"); cli.ExitStatus("", err, io.Discard) != 1 || got != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 	}
 	notes := line.ReplaceAllString(strings.Join(c.Notes, "\n"), "x_test.go:N")

@@ -195,7 +195,8 @@ BenchmarkOther pass`
 	put(broken, "package sub\n\nvar _ = wrong\n")
 	want = now + ": the tests of example.com/m/sub do not build: sub/broken_test.go:3:9: undefined: wrong"
 	for _, pair := range [...][2]string{{old, now}, {now, old}} {
-		if _, err := runCompare(t, compareOptions(pair[0], pair[1], "Other|Same")); cli.ExitStatus("", err, io.Discard) != 2 || err.Error() != want {
+		_, err := runCompare(t, compareOptions(pair[0], pair[1], "Other|Same"))
+		if cli.ExitStatus("", err, io.Discard) != 2 || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -110,7 +110,8 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 // TestProcessEndsWhatItLeft: a worker that ends by itself leaves no child alive.
 func TestProcessEndsWhatItLeft(t *testing.T) {
 	p := process{of: "sh", patience: time.Minute, most: 100}
-	if err := p.run(t.Context(), exec.CommandContext(t.Context(), "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!")); err != nil {
+	if err := p.run(t.Context(), exec.CommandContext(t.Context(), "sh", "-c",
+		"sleep 600 >/dev/null 2>&1 & echo $!")); err != nil {
 		t.Skip(err)
 	}
 	line := must.Get(p.line())

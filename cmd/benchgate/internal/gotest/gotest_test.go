@@ -400,7 +400,8 @@ func TestWorker(t *testing.T) {
 			t.Errorf("%+v:\n%.2000s", step.q, fmt.Sprintf("%+v", a)) // one is of megabytes
 		}
 	}
-	if want := []string{"as C code does", "a line without its end"}; !slices.Equal(slices.DeleteFunc(slices.Compact(s.others), func(s string) bool { return s == "" }), want) {
+	if want := []string{"as C code does", "a line without its end"}; !slices.Equal(
+		slices.DeleteFunc(slices.Compact(s.others), func(s string) bool { return s == "" }), want) {
 		t.Errorf("other lines %q, want %q", s.others, want)
 	}
 	for _, want := range []string{"an init function prints", "set up", "BenchmarkPrints-2 1 1 ns/op",

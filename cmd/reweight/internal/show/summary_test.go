@@ -69,7 +69,8 @@ func TestSummary(t *testing.T) {
 	if d := decided(b, map[int32][]int{0: {0, 1, 2, 3}, 1: {4, 6}}, begins); d != (decision{0, 2, 6, 4}) {
 		t.Errorf("D is %+v", d)
 	}
-	if d := decided(b, map[int32][]int{0: {0, 1, 2, 3}}, append([]beginning{0, 0}, begins[2:]...)); d != (decision{0, 0, 2, 2}) {
+	if d := decided(b, map[int32][]int{0: {0, 1, 2, 3}},
+		append([]beginning{0, 0}, begins[2:]...)); d != (decision{0, 0, 2, 2}) {
 		t.Errorf("malformed answers count as a reasoning: %+v", d)
 	}
 	b.Rewards[0] = 1
@@ -87,7 +88,8 @@ func TestSummary(t *testing.T) {
 	if last := lines[len(lines)-1]; !strings.HasSuffix(last, "is not known: for that nearly every reasoning needs several answers, and here 4 of 8 answers share their reasoning with another answer of the group.") {
 		t.Errorf("%q", last)
 	}
-	if lines = summary(b, Credit{}, append(begins[:7:7], 0)); !strings.Contains(lines[len(lines)-1], "decides: 0.00, from 2 reasonings") {
+	if lines = summary(b, Credit{}, append(begins[:7:7], 0)); !strings.Contains(lines[len(lines)-1],
+		"decides: 0.00, from 2 reasonings") {
 		t.Errorf("%q", lines)
 	}
 
