@@ -92,7 +92,7 @@ func TakePair(coin *rand.Rand, base, now func() ([]float64, error)) (p Pair, aga
 			return Pair{}, 0, err
 		}
 		if len(ns) == 0 {
-			return Pair{}, 0, errors.New("bench: a side of a pair without times")
+			return Pair{}, 0, errors.New("bench: a function of a pair returned no times")
 		}
 		t := slices.Min(ns)
 		if !(t > 0) || math.IsInf(t, 1) {

@@ -245,7 +245,7 @@ var table = []*Entry{
 	},
 	{
 		Name: "kl_rewards", Synonyms: []string{"use_kl_in_reward"}, Title: "KL in the reward", Source: "verl",
-		Doc:     "per token: the trajectory's reward, less the KL from the reference",
+		Doc:     "per token: the trajectory's, less the KL from the reference",
 		Formula: "r_t = [last response token] r - `KLCoef` k_t of l_old against l_ref",
 		Kind:    Reward, Method: "KLRewards", C: "kl_rewards", Dst: "rewards", DefaultName: "DefaultKLRewards", golden: "kl.json", part: true,
 		Reads: []string{"seq_offsets", "rewards", "old_logprobs", "ref_logprobs"}, Alias: anywhere,

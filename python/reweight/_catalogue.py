@@ -934,7 +934,7 @@ ENTRIES = (
     ),
     Entry(
         "kl_rewards", ("use_kl_in_reward",), "KL in the reward",
-        "per token: the trajectory's reward, less the KL from the reference",
+        "per token: the trajectory's, less the KL from the reference",
         "verl",
         "r_t = [last response token] r - `kl_coef` k_t of l_old against l_ref",
         "reward", (), "kl_rewards",

@@ -1,7 +1,7 @@
 """The schemes of the catalogue in the trainers that people use: ActFocus, AEM, GTPO and others.
 
-Let A be the advantage of a token: the trainer's, or that of a scheme which makes advantages,
-such as RLOO, in its place. Let f be the product of the factors of the scheme (AEM), and w that
+Let A be the advantage of a token: the trainer's, or in its place the one of a scheme which makes
+advantages, such as RLOO. Let f be the product of the factors of the scheme (AEM), and w the product
 of its weights (ActFocus). The loss l of a token is homogeneous in its advantage in most
 trainers: for m >= 0, l(m A) = m l(A). This holds for the clipped surrogate of PPO, with dual
 clip too, for CISPO, and for a ratio per sequence as in GSPO. f and w can therefore be
@@ -20,7 +20,7 @@ token_advantages computes m A. Each module of this package puts it into one trai
 method of that trainer: reweight.adapters.verl, trl, openrlhf, nemo_rl, slime, prime_rl.
 None of them is imported here, and none imports its trainer before its install is called.
 
-The sums, and all means and groups of the schemes, are those of the batch that the
+The sums, and all means and groups of the schemes, are taken over the batch that the
 trainer hands over at once. A trainer that then divides it into mini-batches divides the
 loss of each by its own N. A penalty on the divergence from the reference, or a bonus on
 the entropy, is not part of l, and stays as the trainer has it.

@@ -49,22 +49,22 @@ def token_advantages(
         a sequence of B arrays [T_b], a trajectory each;
         a nested tensor of PyTorch with the layout torch.jagged, a trajectory per row;
         [T], packed, with seq_offsets [B+1], where each trajectory begins, and T.
-    sampled: not 0 at the tokens that the policy sampled, which mask is a part of if tokens were
-        rejected afterwards; None: those of mask. A response is a run of sampled tokens within
-        a trajectory, and tags are looked for in it. Rejected tokens have no part in sums and means.
+    sampled: not 0 at the tokens that the policy sampled. Give it if tokens were rejected afterwards, so
+        that mask lacks them. None: the tokens of mask. A response is a run of sampled tokens within a
+        trajectory, and tags are looked for in it. Rejected tokens do not count in sums and means.
     credit: what is computed.
     aggregation: how the trainer makes one number of its tokens' losses, as above.
     token_ids: of the layout of mask, aligned with it; for actions, unless tags is None.
     tokenizer: used for tags that are strings, if credit has none.
-    rewards: [B], of the outcomes; for schemes that make advantages. Without token_rewards it is also
-        the reward of the last token of each trajectory. NaN is that of a trajectory that nobody scored:
-        what is computed from rewards is 0 there, and elsewhere as if it were not in the batch. Where it
-        leaves another one alone in its group, that one is not compared with itself: it gets 0 too.
+    rewards: [B], one per trajectory, for schemes that make advantages. Without token_rewards it is also
+        the reward of the last token of each trajectory. NaN marks a trajectory that nobody scored: what is
+        computed from rewards is 0 for it, and for the others as if it were not in the batch. A trajectory
+        that is then alone in its group gets 0 too.
     group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
-    prompt_ids: the tokens before those of mask, B sequences; for the pages of credit.show_every alone.
+    prompt_ids: the tokens before the tokens of mask, B sequences; for the pages of credit.show_every alone.
     gather: for trainers whose processes hold a part of the batch each. Called once with a
         dict; returns the dicts of all processes, and which of them is this one's. Sums,
-        means and groups are then those of all.
+        means and groups are then taken over all.
     log: gets the scalars that describe what the credit does to this batch, of all processes:
         credit/advantage                  mean |A| of the response tokens, if the scheme makes A
         credit/actions                    action tokens

@@ -24,36 +24,35 @@ _KEPT = ("seq_offsets", "group_ids", "span_ids", "rewards", "token_rewards", "ad
 
 @dataclass(frozen=True)
 class Credit:
-    """What an adapter adds to a trainer. The defaults are those of the papers, but for the
-    signal: trainers keep no logsumexp of the raw logits, from which the energy follows.
+    """The token credit that an adapter adds to a trainer. The defaults come from the papers, but for the signal:
+    trainers do not keep the logsumexp of the raw logits, from which the energy follows.
 
-    scheme: names of reweight.schemes() with + between them. Advantages, such as those of "rloo" or
-        "gtpo", take the place of the trainer's; factors and weights are multiplied into them. The
-        loss is the trainer's: a name that has one is an InputError, and the trainer's option chooses it.
-    options: of the scheme's entries but ActFocus and AEM, by their names: {"gtpo": {"bonus": 0.2}}.
+    scheme: names of reweight.schemes() with + between them. Advantages that a scheme makes, such as "rloo" or "gtpo",
+        take the place of the trainer's; factors and weights are multiplied into them. A name of a loss is an
+        InputError: the loss is the trainer's, and an option of the trainer chooses it.
+    options: options of the scheme's entries, by the names of the entries: {"gtpo": {"bonus": 0.2}}. ActFocus and AEM
+        have theirs as the following arguments.
     alpha, beta, eps: options of ActFocus (arXiv 2605.14558), as reweight.actfocus has them.
-    signal: of ActFocus: "surprisal", which is -old_logprobs; "log_ratio", old_logprobs - ref_logprobs; "energy", the
-        paper's own, in TRL with a reference and install(head=True); "energy" or "ref_entropy" for callers of
-        token_advantages who have these.
-    tags: what opens and closes an action of ActFocus: two strings, or two sequences of token ids. The
-        tokens strictly between them are actions, if both are in one response; a token
-        that holds a part of a tag is none. None: all response tokens are actions.
-    tokenizer: what decodes token ids, for tags that are strings. None: the trainer's, in
-        trainers that have one where the adapter works (verl, TRL, OpenRLHF).
+    signal: what ActFocus orders action tokens by. "surprisal" is -old_logprobs; "log_ratio" is
+        old_logprobs - ref_logprobs; "energy" is the paper's own, in TRL with a reference and install(head=True).
+        Callers of token_advantages who have the arrays may use "energy" and "ref_entropy".
+    tags: the tags that open and close an action of ActFocus: two strings, or two sequences of token ids. The tokens
+        strictly between them are actions, if both tags are in one response. A token that holds a part of a tag is not
+        an action. None: all response tokens are actions.
+    tokenizer: decodes token ids, for tags that are strings. None: the trainer's own, in verl, TRL and OpenRLHF.
     lambda_, guard, scope: options of AEM (arXiv 2605.00425), as reweight.aem has them.
-    entropy: "exact", the entropy of the old policy at each token; "surprisal", in its
-        place -old_logprobs, whose expectation it is: for trainers that keep no entropy, and schemes
-        that take its mean over a response, which for n tokens then has an error of order 1/sqrt(n).
-    not_finite: what a log-probability or entropy is that is read and is NaN, infinite or above
-        1e30, as engines give at tokens that they could not score. "ignore": an action token
-        without a signal has the weight 1 and no part in the signal's mean and deviation, a
-        token without an entropy no part in that of its response; where a scheme makes the advantages
-        from it, the token's is 0. The log counts them. "error": an InputError.
-    show_every: so many batches apart, some rollouts of a batch are shown to people with
-        the weight of every token: the pages DIR/batch-000001.html, and of each batch whose
-        number is a multiple of it. 0: never. It needs the program reweight, which the wheel has.
-        Of several processes the first writes. A restarted run counts from 1 again.
-    dir: the folder DIR, which is made where it is not there.
+    entropy: "exact": the entropy of the old policy at each token. "surprisal": -old_logprobs takes its place, for
+        trainers that keep no entropy. Its expectation is the entropy. Schemes read its mean over a response, whose
+        error for n tokens is of order 1/sqrt(n).
+    not_finite: what to do with a log-probability or entropy that is NaN, infinite or above 1e30. Engines return such
+        values for tokens that they could not score. "error": raise an InputError. "ignore": an action token without
+        a signal has the weight 1, and does not count in the signal's mean and deviation; a token without an entropy
+        does not count in the mean of its response; an advantage that would be made from such a value is 0. The log
+        counts the tokens.
+    show_every: write a page for people about the first batch and every batch whose number is a multiple of this, with
+        the weight of every token: DIR/batch-000001.html. 0: never. It needs the program reweight, which the wheel
+        has. Of several processes the first writes. A restarted run counts from 1.
+    dir: the folder DIR of the pages, which is made if it does not exist.
     """
 
     scheme: str = "actfocus+aem"

@@ -82,12 +82,12 @@ func mapTable(effects []Effect) string {
 	return b.String()
 }
 
-// summaryTable is mapTable without the intervals.
+// summaryTable is mapTable without the intervals and without the cells between the extremes of q.
 func summaryTable(effects []Effect) string {
 	var b strings.Builder
 	fmt.Fprint(&b, "| L, q | D | uniform | ActFocus | beta 0 | surprisal | AEM |\n|---|---|---|---|---|---|---|\n")
 	for _, cell := range effects {
-		if cell.Scheme != "actfocus" {
+		if cell.Scheme != "actfocus" || cell.Errors == 0.5 {
 			continue
 		}
 		fmt.Fprintf(&b, "| %d, %v | %.2f | %.1f |", cell.Fluent, cell.Errors, cell.Decided, 100*cell.Uniform)

@@ -57,7 +57,7 @@ func (m Map) Figure(all []Effect) []byte {
 			text(x+wide/2-1, y+high/2+4, ` text-anchor="middle"`+bold, points(e.Difference))
 		}
 	}
-	text(left, height-12, ` font-size="12"`, "Words that mean nothing before each answer. Each side at its best rate. Bold: p at most 0.05, by Holm's method.")
+	text(left, height-12, ` font-size="12"`, "Words that mean nothing before each answer. Each scheme at its best rate. Bold: p at most 0.05, by Holm's method.")
 	fmt.Fprintln(&b, "</svg>")
 	return b.Bytes()
 }
