@@ -79,7 +79,7 @@ func checkShare(arg string, x float64) error {
 	return nil
 }
 
-// checkAtLeast wants a number that is no less than that of another argument.
+// checkAtLeast wants a number that is no less than another argument.
 func checkAtLeast[N int | float64](arg string, x, least N, other string) error {
 	if !(x >= least) {
 		return badInput(arg, problem.AtLeast, x, least, other)

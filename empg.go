@@ -14,7 +14,7 @@ type EMPGOptions struct {
 	Zeta    float64 // of the bonus, at least 0; 0: there is none
 }
 
-// DefaultEMPG holds the paper's K and KFuture. Zeta is that of ARLArena, whose code has EMPG
+// DefaultEMPG holds the paper's K and KFuture. Zeta is from ARLArena, whose code has EMPG
 // too; the page of the paper's authors has 0.1.
 var DefaultEMPG = EMPGOptions{K: 1, KFuture: 1, Zeta: 0.05}
 

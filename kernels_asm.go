@@ -6,7 +6,7 @@ import "unsafe"
 
 // What stands between the kernels and their assembly, whatever the CPU: pieces
 // of rows and arrays become pointers and numbers of chunks. The assembly takes
-// whole chunks of 16. What is left goes through the portable twin, whose bits are
+// whole chunks of 16. What is left goes through the portable function, whose bits are
 // the same: element i of the rest is in lane i, as it would be after whole chunks.
 // The methods that end in Asm are in the CPU's own file.
 

@@ -3,7 +3,7 @@ package reweight
 import "math"
 
 // Every kernel in plain Go: what runs on machines without assembly, and the
-// readable twin whose bits the assembly must equal.
+// readable version whose bits the assembly must equal.
 //
 // # The one summation order
 //

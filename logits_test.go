@@ -9,7 +9,7 @@ import (
 	"github.com/seed621a2839/reweight"
 )
 
-// TestLogitsOf: rows of every format are those of the memory, in which they stay.
+// TestLogitsOf: rows of every format stay in the memory that is given.
 func TestLogitsOf(t *testing.T) {
 	bits := []uint16{0x3f80, 0xc040, 0x7f80, 0x8000, 0x0001, 0x7fc1}
 	wide := []float32{1, -3, float32(math.Inf(1)), float32(math.Copysign(0, -1)), 0x1p-149, 2}

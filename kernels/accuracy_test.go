@@ -92,7 +92,7 @@ func checkRow(t *testing.T, name string, x []float32, id int32, tau float64) (sh
 }
 
 // checkGiven compares the gradient of a row that is given its logsumexp, and whose chosen logit has
-// another last bit, with that of the row as it was, which out has.
+// another last bit, with the result of the row as it was, which out has.
 func checkGiven(t *testing.T, name string, out *output, x []float32, id int32, tau float64) {
 	t.Helper()
 	const g, bonus = float32(-0.7), 0.3

@@ -104,9 +104,9 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	}
 	for _, twin := range k.code.twins {
 		if twin == "rowBlocks" {
-			continue // it needs the state of a row, so twins_test.go reaches it through TokenStats
+			continue // it needs the state of a row, so assembly_test.go reaches it through TokenStats
 		}
-		want(containsIn(t, "../twins_test.go", `\bPortable\.`+twin+`\(`), "twins_test.go", "no test of %s", twin)
+		want(containsIn(t, "../assembly_test.go", `\bPortable\.`+twin+`\(`), "assembly_test.go", "no test of %s", twin)
 	}
 	if k.OnlyGo {
 		return missing
@@ -142,10 +142,10 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	} {
 		want(regexp.MustCompile(place.pattern).Match(read(t, "../"+place.file)), place.file, "%s", place.what)
 	}
-	trial := regexp.MustCompile(`\{"` + k.code.method + `", `)
-	want(trial.Match(read(t, "../internal/test/randomcalls/randomcalls.go")) ||
-		trial.Match(read(t, "../internal/test/randomcalls/rows.go")), "internal/test/randomcalls/randomcalls.go",
-		"no trial of %s", k.code.method)
+	call := regexp.MustCompile(`\{"` + k.code.method + `", `)
+	want(call.Match(read(t, "../internal/test/randomcalls/randomcalls.go")) ||
+		call.Match(read(t, "../internal/test/randomcalls/rows.go")), "internal/test/randomcalls/randomcalls.go",
+		"no random call of %s", k.code.method)
 	return missing
 }
 
@@ -186,7 +186,7 @@ func functions(t *testing.T, file string) map[string]bool {
 	return names
 }
 
-// functionsIn returns the names of those of all Go files of a folder except tests.
+// functionsIn returns the names of the functions of all Go files of a folder except tests.
 func functionsIn(t *testing.T, folder string) map[string]bool {
 	files := must.Get(filepath.Glob(folder + "/*.go"))
 	names := map[string]bool{}

@@ -60,7 +60,7 @@ func checkCase(t reporter, impls []Implementation, what string, s Spec, c *Case)
 	c.Reference()
 	var first []uint64
 	for _, impl := range impls {
-		c.Spoil()
+		c.Overwrite()
 		if err := c.Run(impl.New(1)); err != nil {
 			t.Errorf("%s on %s: %v", what, impl.Name, err)
 			return
@@ -299,7 +299,7 @@ func TestSpecialEverywhere(t *testing.T) {
 			if n > 130 && !*long { // a position has one of them, and each lane has all
 				turns = 1
 			}
-			// All elements are 1; all are -Inf; or those of the first block are -Inf, so
+			// All elements are 1; all are -Inf; or the elements of the first block are -Inf, so
 			// that the kernels skip it, and the others are 1.
 			for _, masked := range []int{0, n, 1024} {
 				for turn := range turns {
@@ -337,7 +337,7 @@ func specialRows(n, masked, turn, step int) (x, special []float32) {
 }
 
 // statsAre runs rows with all outputs, and on the CPU with each alone, and with some, and returns a
-// row and an error if a result is not that of the special element: the LSE of +Inf is that, and
+// row and an error if a result is not the one of the special element: the LSE of +Inf is that, and
 // all else NaN.
 func statsAre(impl Implementation, l reweight.Logits, special []float32) (row int, err error) {
 	rows := len(special)

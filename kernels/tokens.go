@@ -173,7 +173,7 @@ func expScale(s Spec) (*Case, error) {
 	}
 	dst := array[float32](s, s.Rows)
 	out := f32("factor", dst)
-	// The exponent is at most 1 nat and is rounded 3 times. Its error and that of 2^y
+	// The exponent is at most 1 nat and is rounded 3 times. Its error and the error of 2^y
 	// count twice: in the element, and in the sum that it is divided by. The sum has 7
 	// roundings in a group, and the factor has 2.
 	out.rel = (2*3+7+2)*0x1p-24 + 2*1.57e-7

@@ -886,7 +886,7 @@ typedef enum reweight_normalization {
 } reweight_normalization;
 
 typedef struct reweight_gtpo_options {
-	double base; /* weight of the outcome: the paper's alpha 1, beta 1; at least 0 */
+	double base; /* weight of the reward: the paper's alpha 1, beta 1; at least 0 */
 	double bonus; /* weight of the entropy's share: its alpha 2, beta 2; at least 0 */
 	double threshold; /* a reward above it is a success */
 	double entropy_low; /* entropies are clamped to [entropy_low, entropy_high] first, nats; at least 0 */
@@ -939,7 +939,7 @@ REWEIGHT_API int reweight_gtpo(const reweight_workspace *ws, float *advantages, 
  * (REWEIGHT_NORMALIZATION_NONE). The response tokens of trajectory i get its A; a trajectory
  * without any is in neither set. A set of one trajectory gets 0. Masked tokens get 0.
  *
- * The arguments are those of gtpo, with the same shapes, errors and aliasing. */
+ * The arguments are as in gtpo, with the same shapes, errors and aliasing. */
 REWEIGHT_API int reweight_grpo_s(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                                  const reweight_gtpo_options *options, reweight_error *error);
 

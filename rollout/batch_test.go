@@ -44,7 +44,7 @@ func goodTensors() []Tensor {
 	}
 }
 
-// with returns the good tensors with those of the same name replaced.
+// with returns the good tensors with the tensors of the same name replaced.
 func with(replace ...Tensor) []Tensor {
 	tensors := goodTensors()
 	for _, r := range replace {

@@ -9,7 +9,7 @@ import (
 )
 
 // Derive computes, of the named arrays, those that b lacks and that can be derived
-// from its logits, at temperature 1. Names are those of the tensors, and
+// from its logits, at temperature 1. Names are the names of the tensors, and
 // reweight.Batch.Arrays says which array is derived from which logits: for example
 // ref_energy from ref_logits. Log-probabilities also need token_ids.
 //

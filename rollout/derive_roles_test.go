@@ -220,7 +220,7 @@ func TestPromptKey(t *testing.T) {
 		of(prompt2, "text", 1, 2, 3),
 	} {
 		if other == "" || keys[other] {
-			t.Errorf("the key %q is that of another prompt", other)
+			t.Errorf("the key %q belongs to another prompt", other)
 		}
 		keys[other] = true
 	}

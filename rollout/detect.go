@@ -26,7 +26,7 @@ type format struct {
 	fields func(f fields) bool
 
 	// open returns the reader of the stream's records. name is the file's, as errors
-	// spell it: every error, also those of the reader and those that the stream
+	// spell it: every error, also of the reader and those that the stream
 	// returns, is to begin with it. The stream is closed by others, after the reader
 	// if that is an io.Closer. A format that only has to be refused returns an error.
 	open func(s *stream, name string, opt *Options) (reader, error)
@@ -198,7 +198,7 @@ func (s *stream) examine() (fields, error) {
 		e.Byte < len(text) {
 		return nil, nil
 	}
-	return found, nil // other errors are those of the reader, which knows the format
+	return found, nil // other errors come from the reader, which knows the format
 }
 
 // add adds the names of the fields of the next value, and of the values in it.

@@ -66,7 +66,7 @@ func TestExamineKeepsAll(t *testing.T) {
 	})
 }
 
-// The error of examine is that of the stream.
+// The error of examine is the error of the stream.
 func TestExamineError(t *testing.T) {
 	s := new(stream)
 	cut := gzipped(t, []byte(`{"a": [1, 2, 3]}`))

@@ -86,7 +86,7 @@ func openTruncated(t *testing.T, logits string) (*File, *reweight.Batch) {
 }
 
 // needAddresses skips the test where the address that is reported of a fault is
-// not that of the byte which was read, as in some emulators.
+// not the address of the byte which was read, as in some emulators.
 func needAddresses(t *testing.T, missing *byte) {
 	t.Helper()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

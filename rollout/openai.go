@@ -348,7 +348,7 @@ func promptsOf(s *jsonscan.Scanner) (prompts []prompt, err error) {
 	return prompts, err
 }
 
-// setPrompts sets the prompts of the choices to those of the request, if these are known. A
+// setPrompts sets the prompts of the choices to the prompts of the request, if these are known. A
 // request of the completions interface can have several: the choices of the first come first.
 func (r *openAIResponse) setPrompts() error {
 	prompts, n := r.asked.prompts, len(r.choices)
@@ -476,7 +476,7 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 	return err
 }
 
-// readChat reads a token of a chat. path is that of the list, topPath that of the lists in it.
+// readChat reads a token of a chat. path is where the list is, topPath where the lists in it are.
 func (t *tokens) readChat(s *jsonscan.Scanner, path, topPath string, dropped *[]string) error {
 	token, top, bytes := known{logprob: float32(math.NaN())}, []known(nil), []byte(nil)
 	err := s.Object(func(name []byte) (err error) {
@@ -591,7 +591,7 @@ func (c *openAIChoice) hasEcho() bool { return len(c.logprobs) != 0 && c.logprob
 
 func (c *openAIChoice) isChat() bool { return len(c.reasoning.names)+len(c.chat.names) != 0 }
 
-// joinChat makes the tokens of the choice of those of a chat.
+// joinChat makes the tokens of the choice from the tokens of a chat.
 func (c *openAIChoice) joinChat() {
 	c.thought = len(c.reasoning.names)
 	c.names = slices.Concat(c.reasoning.names, c.chat.names)

@@ -216,7 +216,7 @@ func (a *added) read(s *jsonscan.Scanner, name []byte) (known bool, err error) {
 }
 
 // readOther reads a field that no response has: one that people add, one of the request that
-// says how tokens were sampled, or else one that is dropped. path is that of the object.
+// says how tokens were sampled, or else one that is dropped. path is where the object is.
 func (a *added) readOther(s *jsonscan.Scanner, name []byte, path string, dropped, warnings *[]string) error {
 	known, err := a.read(s, name)
 	if !known && err == nil {
@@ -400,8 +400,8 @@ func isEventStream(head []byte) bool {
 }
 
 // noteSampling reads a field that says how tokens were sampled, if it is one, and warns
-// where log-probabilities may then not be those of the model at temperature 1. Lines that
-// hold the request too have such fields. path is that of the object.
+// where log-probabilities may then not be the model's at temperature 1. Lines that
+// hold the request too have such fields. path is where the object is.
 func noteSampling(s *jsonscan.Scanner, name []byte, path string, dropped, warnings *[]string) (is bool, err error) {
 	const truncated = " in some requests: tokens were sampled from a part of the distribution, and log-probabilities may be of the whole."
 	number := func(normal func(f float32) bool, text string) (bool, error) {

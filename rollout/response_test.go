@@ -56,7 +56,7 @@ func firstTurns(turns []turn) []turn {
 }
 
 // most returns the ids of the k most likely tokens at a position, and their
-// log-probabilities: that of the sampled token is the one in the file.
+// log-probabilities: the one of the sampled token is in the file.
 func (l lake) most(token, k int) (ids []int32, logprobs []float32) {
 	row := make([]float64, len(l.names))
 	order := make([]int32, len(row))

@@ -32,7 +32,7 @@ func TestSafetensorsSource(t *testing.T) {
 		var got *reweight.Batch
 		memory := allocated(func() { got = must.Get(s.Batch()) })
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: the batch differs from that of OpenFile", path)
+			t.Errorf("%s: the batch differs from the batch of OpenFile", path)
 		}
 		if !bigEndian && memory > 1<<20 {
 			t.Errorf("%s: %d bytes of memory for a batch that aliases the file", path, memory)

@@ -69,7 +69,7 @@ func Files(names ...string) (files, warnings []string, err error) {
 	return files, warnings, checkDistinct(files)
 }
 
-// checkDistinct returns an error if two names are those of one file, whose trajectories
+// checkDistinct returns an error if two names are names of one file, whose trajectories
 // would count twice.
 func checkDistinct(files []string) error {
 	// One file has one size and one time. What tells files apart for certain, and takes more
@@ -101,7 +101,7 @@ func checkDistinct(files []string) error {
 	return nil
 }
 
-// extensions are those of the files that are read in a directory, before .gz or .zst.
+// extensions are of the files that are read in a directory, before .gz or .zst.
 // The last are of formats that are refused with a word on what to do.
 var extensions = []string{".safetensors", ".npz", ".zip", ".npy", ".json", ".jsonl", ".ndjson", ".sse", ".pt", ".pth",
 	".pkl", ".pickle", ".parquet"}
@@ -210,7 +210,7 @@ func openStream(name string) (*stream, error) {
 
 // openFile opens a file that check accepts, and returns what it is. It is checked before it
 // is opened, because opening a device can have effects, and again afterwards, because the
-// path can have become that of another file in between.
+// path can have become the path of another file in between.
 func openFile(name string, check func(fs.FileInfo) error) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(name)
 	if err == nil {

@@ -54,7 +54,7 @@ func readStream(data []byte) ([]byte, error) {
 }
 
 // writeFiles writes files into a new directory and returns its path. A name that ends in
-// a slash is that of a directory.
+// a slash is the path of a directory.
 func writeFiles(t testing.TB, files map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -160,7 +160,7 @@ func TestBehindTheEnd(t *testing.T) {
 		s := new(stream)
 		must.Do(s.decompress(failing))
 		if _, err := io.ReadAll(s); !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("%s: %v, want that of the file", format, err)
+			t.Errorf("%s: %v, want the error of the file", format, err)
 		}
 		s.close()
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // A Writer writes a safetensors file of trajectories that come one after another, for
-// example those of Source.Next. The file is equal to the byte to what Write writes of
+// example the trajectories of Source.Next. The file is equal to the byte to what Write writes of
 // the Tensors of all of them as one batch. A Writer needs the memory of one trajectory,
 // however many there are. It is for one goroutine at a time.
 //

@@ -40,7 +40,7 @@ func sumsOf(values []float32, piece int) (all sums) {
 
 func (s sums) String() string { return string(must.Get(json.Marshal(&s))) }
 
-// TestExact: sums, means and variances are those of rational numbers, rounded once, by
+// TestExact: sums, means and variances are as of rational numbers, rounded once, by
 // each way to add and to merge, and after they were written and read.
 func TestExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

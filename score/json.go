@@ -20,7 +20,7 @@ import (
 	"github.com/seed621a2839/reweight/rollout"
 )
 
-// partialVersion is that of the JSON of partials. Who changes what they hold, or what the
+// partialVersion is the version of the JSON of partials. Who changes what they hold, or what the
 // identity of a file is made of, raises it.
 const partialVersion = 4
 

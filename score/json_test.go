@@ -230,7 +230,7 @@ func FuzzSpoiled(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		text := spoiled(rng, texts[rng.IntN(len(texts))])
+		text := damaged(rng, texts[rng.IntN(len(texts))])
 		checkText(t, text)
 		checkText(t, summed(text))
 	})
@@ -238,8 +238,8 @@ func FuzzSpoiled(f *testing.F) {
 
 var token = regexp.MustCompile(`"[^"]*"|-?[0-9.]+|[][{}:,]|null`)
 
-// spoiled changes one to three tokens of the text.
-func spoiled(rng *rand.Rand, text []byte) []byte {
+// damaged changes one to three tokens of the text.
+func damaged(rng *rand.Rand, text []byte) []byte {
 	tokens := token.FindAllString(string(text), -1)
 	for range 1 + rng.IntN(3) {
 		i, other := rng.IntN(len(tokens)), tokens[rng.IntN(len(tokens))]

@@ -91,7 +91,7 @@ type Totals struct {
 	Files, Groups, Spans          int
 	Trajectories, Tokens, Actions int64
 
-	// Mean and Deviation are those of the signal over action tokens, in nats; 0 if there
+	// Mean and Deviation are of the signal over action tokens, in nats; 0 if there
 	// are none. Deviation is the standard deviation, without ActFocus's Eps.
 	Mean, Deviation float64
 }
@@ -298,7 +298,7 @@ const maxKey = 64
 
 // keyOf returns what stands for a group id in a partial: the id, or its hash if it is
 // long or no text. Groups that were made by counting have keys with the SHA256 of their file,
-// which are longer, so that they stay apart from those of all other files.
+// which are longer, so that they stay apart from the keys of all other files.
 func keyOf(id string) string {
 	if len(id) <= maxKey && utf8.ValidString(id) {
 		return id
@@ -432,7 +432,7 @@ func sameFile(a, b string) error {
 	return fmt.Errorf("%s and %s have the same trajectories: a file counts once; if both are to count, put their trajectories into one file", printable.Text(a), printable.Text(b))
 }
 
-// name returns a name of p for errors: that of a file of it.
+// name returns a name of p for errors: the name of one of its files.
 func (p *Partial) name() string {
 	if len(p.files) == 0 {
 		return "a partial without files"

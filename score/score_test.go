@@ -101,7 +101,7 @@ func ulps(a, b float32) int {
 	return int(math.Abs(float64(int64(math.Float32bits(a)) - int64(math.Float32bits(b)))))
 }
 
-// TestWorkspace: scores differ by at most one unit in the last place from those of the
+// TestWorkspace: scores differ by at most one unit in the last place from the scores of the
 // library on one batch, and by 1e-6 from the reference.
 func TestWorkspace(t *testing.T) {
 	b := frozenLake(t)
@@ -469,14 +469,14 @@ func TestErrors(t *testing.T) {
 	boom := errors.New("boom")
 	failing := &fake{nil, boom}
 	if _, err := read(failing, Default); err != boom {
-		t.Errorf("error %v, want that of the source", err)
+		t.Errorf("error %v, want the source's", err)
 	}
 	p := mustOf(t, Default, named("x", all[0]))
 	if err := apply(failing, p, Default, nil); err != boom {
-		t.Errorf("error %v, want that of the source", err)
+		t.Errorf("error %v, want the source's", err)
 	}
 	if err := apply(sourceOf(named("x", all[0])), p, Default, func(Scored) error { return boom }); err != boom {
-		t.Errorf("error %v, want that of do", err)
+		t.Errorf("error %v, want do's", err)
 	}
 }
 

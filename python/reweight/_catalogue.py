@@ -303,7 +303,7 @@ def gtpo(
     shape or option, or a reward or an entropy of a response token that is not finite, is an
     error, and advantages is not written.
 
-    base: weight of the outcome: the paper's alpha 1, beta 1; at least 0
+    base: weight of the reward: the paper's alpha 1, beta 1; at least 0
     bonus: weight of the entropy's share: its alpha 2, beta 2; at least 0
     threshold: a reward above it is a success
     entropy_low: entropies are clamped to [entropy_low, entropy_high] first, nats; at least
@@ -353,9 +353,9 @@ def grpo_s(
     a trajectory without any is in neither set. A set of one trajectory gets 0. Masked
     tokens get 0.
 
-    The arguments are those of gtpo, with the same shapes, errors and aliasing.
+    The arguments are as in gtpo, with the same shapes, errors and aliasing.
 
-    base: weight of the outcome: the paper's alpha 1, beta 1; at least 0
+    base: weight of the reward: the paper's alpha 1, beta 1; at least 0
     bonus: weight of the entropy's share: its alpha 2, beta 2; at least 0
     threshold: a reward above it is a success
     entropy_low: entropies are clamped to [entropy_low, entropy_high] first, nats; at least

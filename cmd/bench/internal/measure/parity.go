@@ -53,7 +53,7 @@ func Check(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []
 			c.Reference()
 			var first []uint64
 			for i, impl := range impls {
-				c.Spoil() // an implementation that writes nothing must not pass with the results before it
+				c.Overwrite() // an implementation that writes nothing must not pass with the results before it
 				if err := c.Run(impl.New(0)); err != nil {
 					return nil, err
 				}

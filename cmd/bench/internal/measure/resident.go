@@ -118,7 +118,7 @@ func (r *resident) Check() (failure string, err error) {
 		return "", err
 	}
 	want := r.few.Bits(nil)
-	r.few.Spoil()
+	r.few.Overwrite()
 	r.waits = true
 	defer func() { r.waits = false }()
 	if err := r.queue(); err != nil {

@@ -64,7 +64,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// TestTemperature: lse is that of the raw logits, the others of x / tau.
+// TestTemperature: lse is of the raw logits, the others are of x / tau.
 func TestTemperature(t *testing.T) {
 	for _, tau := range []float64{0.5, 0.7, 2, 1e-3, 1e-7, 1e7, 1e-30, 1e30} {
 		var row []float32
