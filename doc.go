@@ -35,7 +35,7 @@
 //     [Workspace.Multiply] applies
 //   - [Workspace.ActFocus], [Workspace.GroupFilter], [Workspace.EntropyMask],
 //     [Workspace.Reject]: weights of tokens, several of which [Workspace.Multiply] combines
-//   - [Workspace.Loss]: the loss of a [PolicyLoss], and its gradient with respect to
+//   - [Workspace.Loss]: the loss of a [Policy], and its gradient with respect to
 //     log-probabilities
 //   - [Workspace.ValueLoss]: the loss of the critic, and its gradient with respect to values
 //

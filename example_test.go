@@ -67,9 +67,11 @@ func ExampleLossOptions() {
 	grad := make([]float32, batch.Tokens())
 	var ws reweight.Workspace
 	check(ws.GRPO(batch.Advantages, batch, reweight.DefaultGRPO))
-	opt := reweight.DefaultGSPO
-	opt.Sequence = reweight.SequenceSpan
-	opt.KL, opt.KLCoef = reweight.KLK3, 0.001
+	opt := reweight.LossOptions{
+		Policy:      reweight.GSPO{ClipLow: 3e-4, ClipHigh: 4e-4, Sequence: reweight.SequenceSpan},
+		Aggregation: reweight.SeqMeanTokenMean,
+		KL:          reweight.KLK3, KLCoef: 0.001,
+	}
 	loss, err := ws.Loss(grad, nil, batch, opt)
 	check(err)
 	fmt.Printf("%v: loss %.4f, of which the divergence is %.6f; %.1f%% of the tokens clipped\n", opt.Policy, loss.Loss, loss.KLLoss, 100*loss.ClipFraction)

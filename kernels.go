@@ -186,9 +186,8 @@ type SurrogateSums struct {
 	LogRatio float64 // of the clamped log-ratio, nats
 }
 
-// Surrogate computes the weighted loss of each response token as opt.Policy defines it
-// (PPO's clipped surrogate by default), its sums, and grad[t] = scale *
-// dl_t/dlogprobs[t] * weight; the aggregation and the KL of opt are not used. All tokens
+// Surrogate computes the weighted loss of each response token as opt.Policy defines it, its
+// sums, and grad[t] = scale * dl_t/dlogprobs[t] * weight; the aggregation and the KL of opt are not used. All tokens
 // are one trajectory to the policies that take the ratio of a sequence, and the batch to
 // those that choose tokens, and there are no spans: [SequenceSpan] is an error for GSPO and
 // GRPO-S. weights nil stands for ones. All
@@ -210,20 +209,21 @@ func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float3
 	); err != nil {
 		return SurrogateSums{}, err
 	}
-	if opt.bySpan() {
-		return SurrogateSums{}, badInput("Sequence", problem.Spanless, opt.Sequence, SequenceTrajectory)
+	traits := opt.Policy.Traits()
+	if traits.BySpan {
+		return SurrogateSums{}, badInput("Sequence", problem.Spanless, SequenceSpan, SequenceTrajectory)
 	}
-	if opt.Policy != PolicyPPO {
+	if !traits.AnyValues {
 		if err := ws.checkFinite(isa, role, read[:]...); err != nil {
 			return SurrogateSums{}, err
 		}
 	}
 	x := lossTokens{grad, logprobs, old, advantages, weights, role, nil}
-	if opt.traits().Chooses {
-		x.chosen = ws.choose(isa, &x, &opt)
+	if traits.Chooses {
+		x.chosen = opt.Policy.(chooser).choose(ws, isa, x)
 	}
 	ws.kernels.surrogate = surrogateSums{}
-	ws.sequence(isa, &x, scale, &opt)
+	opt.Policy.terms(ws, isa, x, scale)
 	return ws.kernels.surrogate.result(), nil
 }
 

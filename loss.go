@@ -36,60 +36,32 @@ func (a *Aggregation) UnmarshalText(name []byte) error {
 	return parseName(a, "Aggregation", name, aggregationNames[:])
 }
 
-// LossOptions are the options of [Workspace.Loss], whatever its Policy is: [DefaultLoss] is of [PolicyPPO],
-// and each of the others has its default beside [PolicyLoss]. Those that Policy does not use
-// do not matter. Of those that it uses, ClipLow and ClipHigh that are both 0 are an error,
-// and so are the four of VESPO: nobody has set them. One clip may be 0, and so may some of
-// the four.
+// LossOptions are the options of [Workspace.Loss]. Those without a Policy are an error:
+// [DefaultLoss] is of [PPO], and each of the others has its default beside its type.
 type LossOptions struct {
-	Policy      PolicyLoss
-	ClipLow     float64 // PPO, GSPO, GRPO-S, Clip-Cov: in [0, 1]; CISPO, DPPO, GMPO: at least 0; see PolicyLoss
-	ClipHigh    float64 // of the same, at least 0
-	DualClip    float64 // PPO, GSPO, GRPO-S: where A < 0, l is at most -A times this: above 1, or 0 for none
+	Policy      Policy // the loss of a token, such as PPO{ClipLow: 0.2, ClipHigh: 0.28}
 	Aggregation Aggregation
 	NormLength  int // of SeqMeanTokenSumNorm, tokens; 0 is the longest trajectory, with its masked tokens
-
-	Sequence Sequence // GSPO, GRPO-S: the tokens that share a ratio
-
-	TauPos, TauNeg     float64 // SAPO: tau where A > 0, and elsewhere; 1e-30 to 1e30
-	RatioCap           float64 // DPPO-TV, DPPO-KL: the largest ratio; above 0
-	PowerPos, DecayPos float64 // VESPO: Power and Decay where A >= 0; at least 0; see PolicyLoss
-	PowerNeg, DecayNeg float64 // and where A < 0
-	Beta               float64 // DRO: of the penalty; above 0
-
-	CovShare        float64 // Clip-Cov, KL-Cov: share of the response tokens that are chosen; above 0, at most 1
-	CovLow, CovHigh float64 // Clip-Cov: a token is chosen where its covariance is between these
-	CovCoef         float64 // KL-Cov: of the penalty of chosen tokens; at least 0
-	Seed            uint64  // Clip-Cov: of the choice; another one for each step
 
 	KL     KLForm  // the divergence of Logprobs from RefLogprobs that is added to the loss,
 	KLCoef float64 // times this, a finite number; 0 adds none
 }
-
-// DefaultLoss holds the constants of DAPO and verl: clip-higher, dual clip 3.
-var DefaultLoss = LossOptions{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Aggregation: TokenMean}
 
 // LossResult is what Loss returns besides the gradient.
 type LossResult struct {
 	Loss         float64
 	Tokens       int     // response tokens
 	WeightSum    float64 // sum of w over them
-	ClipFraction float64 // share of response tokens that count as clipped: PolicyLoss
+	ClipFraction float64 // share of response tokens that count as clipped: see the policy
 	MeanLogRatio float64 // mean of log pi - log pi_old over response tokens, nats
 	KL           float64 // mean of the k3 estimate against RefLogprobs, nats; 0 without them
 	KLLoss       float64 // the part of Loss that KLCoef adds
 }
 
 // Loss computes the loss of a policy with token weights and its gradient with
-// respect to each log-probability. The terms are those of Policy (see [PolicyLoss]), by
-// default the PPO clipped surrogate (verl, compute_policy_loss_vanilla):
-//
-//	d = clamp(Logprobs - OldLogprobs, -20, 20)    rho = e^d
-//	L1 = -A rho    L2 = -A clip(rho, 1-ClipLow, 1+ClipHigh)
-//	l = max(L1, L2); where A < 0: min(l, -A DualClip)
-//
-// aggregated as the options say. grad[t] = dL/dLogprobs[t], which is 0 at
-// masked tokens and, for PPO, where l is clipped or d clamped.
+// respect to each log-probability. The terms are those of the [Policy], aggregated as the
+// options say; with [DefaultLoss] they are the clipped surrogate of [PPO] (verl,
+// compute_policy_loss_vanilla). grad[t] = dL/dLogprobs[t], which is 0 at masked tokens.
 //
 // weights are ActFocus's, or nil for ones. If the weights that divide a sum add up to
 // 0 (or to less than float32 can divide by), its loss and gradients are 0.
@@ -113,7 +85,8 @@ type LossResult struct {
 // grad, weights, Role, Logprobs, OldLogprobs, Advantages and, if set or if KLCoef is not
 // 0, RefLogprobs have one element per token; grad may be any of those float
 // arrays. SeqOffsets is read by all aggregations but TokenMean and by the policies that
-// take the ratio of a sequence, SpanIDs where the sequence is a span. The values of
+// take the ratio of a sequence, SpanIDs where the sequence is a span. Nothing is allocated, but
+// to make a Policy in the call itself may allocate: make the options once. The values of
 // masked tokens do not matter. A wrong shape or option, or a weight that is not finite,
 // is an error, and nothing is written. So is, with another policy than PPO, any value of
 // a response token that is not finite; with PPO and KLCoef, one of Logprobs or
@@ -128,12 +101,13 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 	if sum, _ := ws.weightSum(isa, weights, b.Role); sum-sum != 0 {
 		return res, notFiniteResponse("weights", weights, b.Role)
 	}
-	if err := ws.checkLossValues(isa, b, &opt); err != nil {
+	traits := opt.Policy.Traits()
+	if err := ws.checkLossValues(isa, b, traits, opt.KLCoef != 0); err != nil {
 		return res, err
 	}
 	var spans []sequenceSum // where the sequence is a span
-	if opt.bySpan() {
-		if spans, err = ws.sumSpans(isa, b, &opt); err != nil {
+	if traits.BySpan {
+		if spans, err = ws.sumSpans(isa, b, opt.Policy.(sequencePolicy)); err != nil {
 			return res, err
 		}
 	}
@@ -141,8 +115,8 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 		res.KL = meanK3(b)
 	}
 	all := lossTokens{grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role, nil}
-	if opt.traits().Chooses {
-		all.chosen = ws.choose(isa, &all, &opt)
+	if traits.Chooses {
+		all.chosen = opt.Policy.(chooser).choose(ws, isa, all)
 	}
 	var logprobs, ref []float32 // of the KL, which is computed after grad
 	if opt.KLCoef != 0 {
@@ -165,7 +139,7 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 				share = 0
 			}
 		}
-		q := ws.segment(isa, &x, b, from, spans, share, &opt)
+		q := ws.segment(isa, &x, b, from, spans, share, opt.Policy, traits)
 		if share != 0 {
 			res.Loss += float64(q.Loss * share)
 		} else {
@@ -175,7 +149,7 @@ func (ws *Workspace) Loss(grad, weights []float32, b *Batch, opt LossOptions) (L
 		clipped += q.Clipped
 		logRatio += q.LogRatio
 	}
-	if opt.Policy == PolicyGMPO {
+	if traits.PerTrajectory {
 		S := b.Trajectories()
 		for s := range S {
 			add(int(b.SeqOffsets[s]), int(b.SeqOffsets[s+1]), 1/float64(S), false)
@@ -287,21 +261,21 @@ func (b *Batch) checkLoss(grad, weights []float32, opt *LossOptions) error {
 	if err := opt.check(weights); err != nil {
 		return err
 	}
-	if opt.Aggregation != TokenMean || opt.traits().BySequence {
+	if opt.Aggregation != TokenMean || opt.Policy.Traits().BySequence {
 		return checkOffsets(b.SeqOffsets, T)
 	}
 	return nil
 }
 
 // checkLossValues wants finite values at response tokens, of the arrays that the policy
-// and the KL read. PPO takes them as they are.
-func (ws *Workspace) checkLossValues(isa ISA, b *Batch, opt *LossOptions) error {
-	if opt.Policy == PolicyPPO && opt.KLCoef == 0 {
-		return nil
-	}
+// and the KL, if there is one, read.
+func (ws *Workspace) checkLossValues(isa ISA, b *Batch, traits PolicyTraits, kl bool) error {
 	new, ref := array{"Logprobs", b.Logprobs}, array{"RefLogprobs", b.RefLogprobs}
-	if opt.Policy == PolicyPPO {
+	switch {
+	case traits.AnyValues && kl:
 		return ws.checkFinite(isa, b.Role, new, ref)
+	case traits.AnyValues:
+		return nil
 	}
 	old, advantages := array{"OldLogprobs", b.OldLogprobs}, array{"Advantages", b.Advantages}
 	return ws.checkFinite(isa, b.Role, new, old, advantages, ref)
@@ -309,13 +283,15 @@ func (ws *Workspace) checkLossValues(isa ISA, b *Batch, opt *LossOptions) error 
 
 // check says which option is out of range, or that the policy has no weights.
 func (opt *LossOptions) check(weights []float32) error {
-	if err := cmp.Or(checkName("Aggregation", opt.Aggregation, aggregationNames[:]), opt.checkPolicy()); err != nil {
+	if err := cmp.Or(
+		checkName("Aggregation", opt.Aggregation, aggregationNames[:]),
+		checkPolicy(opt.Policy),
+		checkCount("NormLength", opt.NormLength),
+		checkKL(opt.KL, opt.KLCoef),
+	); err != nil {
 		return err
 	}
-	if err := cmp.Or(checkCount("NormLength", opt.NormLength), checkKL(opt.KL, opt.KLCoef), opt.checkSet()); err != nil {
-		return err
-	}
-	if weights != nil && opt.traits().Unweighted {
+	if weights != nil && opt.Policy.Traits().Unweighted {
 		return badInput("weights", problem.NoWeights)
 	}
 	return nil

@@ -78,7 +78,7 @@ func TestArguments(t *testing.T) {
 	}
 	loss := reweight.DefaultLoss
 	byTrajectory, noClip := loss, loss
-	byTrajectory.Aggregation, noClip.ClipLow = reweight.SeqMeanTokenSum, 2
+	byTrajectory.Aggregation, noClip.Policy = reweight.SeqMeanTokenSum, reweight.PPO{ClipLow: 2}
 	wantErrors(t, []wrongCall{
 		{ws.Multiply(p, p, p, -1), "n is -1, want at least 0"},
 		{ws.Multiply(p, p+2, p, 1), "a is 0x100002, want a multiple of 4, the size of its elements"},
@@ -149,11 +149,15 @@ func TestOtherPolicies(t *testing.T) {
 	const p gpu.Ptr = 1 << 20
 	d := &gpu.Batch{Tokens: 10, Trajectories: 1, Role: p, SeqOffsets: p, Logprobs: p, OldLogprobs: p, Advantages: p}
 	var calls []wrongCall
-	for policy := reweight.PolicyPPO + 1; policy <= reweight.PolicyVESPO+1; policy++ {
+	for _, policy := range []reweight.Policy{reweight.GSPO{}, reweight.GRPOS{}, reweight.GMPO{}, reweight.CISPO{}, reweight.PG{}, reweight.DPPO{},
+		reweight.VESPO{}, reweight.SAPO{}, reweight.DRO{}, reweight.ClipCov{}, reweight.KLCov{}} {
 		opt := reweight.LossOptions{Policy: policy}
 		want := "Policy is " + policy.String() + ", want ppo: the GPU has no other loss yet"
 		calls = append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), want}, wrongCall{ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, opt), want})
 	}
+	var none reweight.LossOptions
+	noPolicy := "Policy is nil, want the loss of a policy, such as the one of DefaultLoss"
+	calls = append(calls, wrongCall{ws.Loss(p, p, 0, d, none), noPolicy}, wrongCall{ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, none), noPolicy})
 	opt := reweight.DefaultLoss
 	opt.KLCoef = 0.001
 	wantErrors(t, append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), "KLCoef is 0.001, want 0: the GPU adds no divergence to the loss yet"}))

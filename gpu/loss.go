@@ -38,21 +38,21 @@ type surrogateTotalParams struct {
 }
 
 // surrogateOf returns the parameters of the surrogate on segments.
-func (ws *Workspace) surrogateOf(grad, logprobs, old, advantages, weights, role Ptr, s segments, scale float64, opt *reweight.LossOptions) surrogateParams {
+func (ws *Workspace) surrogateOf(grad, logprobs, old, advantages, weights, role Ptr, s segments, scale float64, ppo reweight.PPO) surrogateParams {
 	p := surrogateParams{grad: grad, logprobs: logprobs, old: old, advantages: advantages, weights: weights, role: role,
 		sums: ws.scratch.groupSums, counts: ws.scratch.groupCounts, status: ws.status, segments: s,
-		low: float32(1 - opt.ClipLow), high: float32(1 + opt.ClipHigh), dual: float32(opt.DualClip), scale: float32(scale)}
-	if opt.DualClip == 0 {
+		low: float32(1 - ppo.ClipLow), high: float32(1 + ppo.ClipHigh), dual: float32(ppo.DualClip), scale: float32(scale)}
+	if ppo.DualClip == 0 {
 		p.dual = float32(math.Inf(1))
 	}
 	return p
 }
 
-// checkLossOptions wants the policy that there is here, PPO, and a scale and options that
-// the CPU takes.
-func (ws *Workspace) checkLossOptions(scale float64, opt reweight.LossOptions) error {
-	if opt.Policy != reweight.PolicyPPO {
-		return badInput("Policy", problem.NoLoss, opt.Policy, reweight.PolicyPPO)
+// checkLossOptions wants ppo, which is the policy of the options if that is PPO, the one that
+// there is here, and a scale and options that the CPU takes.
+func (ws *Workspace) checkLossOptions(scale float64, opt reweight.LossOptions, ppo bool) error {
+	if !ppo && opt.Policy != nil {
+		return badInput("Policy", problem.NoLoss, opt.Policy, reweight.PPO{})
 	}
 	_, err := ws.cpu.Surrogate(nil, nil, nil, nil, nil, nil, scale, opt)
 	return err
@@ -63,19 +63,20 @@ func (ws *Workspace) checkLossOptions(scale float64, opt reweight.LossOptions) e
 // Any policy but PPO is an error. weights 0 stands for ones. grad may be any of the float
 // inputs. Where a role is wrong, grad is NaN, and so are the sums. It is two launches.
 func (ws *Workspace) Surrogate(grad, result, logprobs, old, advantages, weights, role Ptr, n int, scale float64, opt reweight.LossOptions) error {
+	ppo, ok := opt.Policy.(reweight.PPO)
 	err := cmp.Or(
 		checkCount("n", n, ws.size.Tokens),
 		checkPtr("result", result, 8),
 		checkArrays(n, array{"grad", grad, 4}, array{"logprobs", logprobs, 4}, array{"old", old, 4}, array{"advantages", advantages, 4},
 			array{"role", role, 1}),
 		checkAligned("weights", weights, 4),
-		ws.checkLossOptions(scale, opt),
+		ws.checkLossOptions(scale, opt, ok),
 	)
 	if err != nil {
 		return err
 	}
 	p := &ws.params.total
-	p.of = ws.surrogateOf(grad, logprobs, old, advantages, weights, role, segments{count: 1, tokens: int64(n)}, scale, &opt)
+	p.of = ws.surrogateOf(grad, logprobs, old, advantages, weights, role, segments{count: 1, tokens: int64(n)}, scale, ppo)
 	p.result = result
 	if err := launch(ws, &p.of, step{"surrogate", p.of.segments.ctas()}); err != nil {
 		return err
@@ -106,6 +107,7 @@ func lossBytes(segments int) int {
 // floats of the result are NaN. It is a fill and four launches, and one more if there are weights or
 // RefLogprobs.
 func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.LossOptions) error {
+	ppo, ok := opt.Policy.(reweight.PPO)
 	err := cmp.Or(
 		checkCount("Tokens", b.Tokens, ws.size.Tokens),
 		checkPtr("result", result, 8),
@@ -113,7 +115,7 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 			array{"OldLogprobs", b.OldLogprobs, 4}, array{"Advantages", b.Advantages, 4}),
 		checkAligned("weights", weights, 4),
 		checkAligned("RefLogprobs", b.RefLogprobs, 4),
-		ws.checkLossOptions(0, opt),
+		ws.checkLossOptions(0, opt, ok),
 	)
 	if err == nil && opt.KLCoef != 0 {
 		err = badInput("KLCoef", problem.NoKL, opt.KLCoef)
@@ -135,7 +137,7 @@ func (ws *Workspace) Loss(grad, result, weights Ptr, b *Batch, opt reweight.Loss
 			s.offsets, s.count = b.SeqOffsets, int64(b.Trajectories)
 		}
 	}
-	p.of = ws.surrogateOf(grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role, s, 1, &opt)
+	p.of = ws.surrogateOf(grad, b.Logprobs, b.OldLogprobs, b.Advantages, weights, b.Role, s, 1, ppo)
 	ctas := max(s.ctas(), perThread(b.Trajectories, shape.GroupThreads))
 	if err := ws.fill(state, 0, lossBytes(int(s.count))); err != nil {
 		return err

@@ -3,6 +3,7 @@ package kernels
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/raw"
@@ -33,7 +34,7 @@ var lossKernels = []Kernel{
 }
 
 // ofPolicy returns the entry of Surrogate with a policy's options.
-func ofPolicy(name, doc string, opt reweight.LossOptions, terms func(new, old []float64, opt *reweight.LossOptions) term) Kernel {
+func ofPolicy[P reweight.Policy](name, doc string, opt reweight.LossOptions, terms func(new, old []float64, p P) term) Kernel {
 	return Kernel{
 		Name: name, Doc: doc, DTypes: float, OnlyGo: true, build: policyLoss(opt, terms),
 		code: code{method: "Surrogate", reference: "Loss"},
@@ -85,49 +86,49 @@ type term func(i int, advantage float64) (l, derivative float64, clipped bool)
 
 // Each of these returns the terms of a sequence, whose tokens are all responses.
 
-func ppoTerms(new, old []float64, opt *reweight.LossOptions) term {
+func ppoTerms(new, old []float64, p reweight.PPO) term {
 	return func(i int, A float64) (float64, float64, bool) {
-		return reference.Surrogate(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
+		return reference.Surrogate(new[i], old[i], A, p.ClipLow, p.ClipHigh, p.DualClip)
 	}
 }
 
-func gspoTerms(new, old []float64, opt *reweight.LossOptions) term {
+func gspoTerms(new, old []float64, p reweight.GSPO) term {
 	s, slope := reference.GSPORatio(new, old)
 	return func(_ int, A float64) (float64, float64, bool) {
-		return reference.ClippedRatio(s, slope, A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
+		return reference.ClippedRatio(s, slope, A, p.ClipLow, p.ClipHigh, p.DualClip)
 	}
 }
 
-func grposTerms(new, old []float64, opt *reweight.LossOptions) term {
+func grposTerms(new, old []float64, p reweight.GRPOS) term {
 	s := reference.GRPOSRatio(new, old)
 	return func(i int, A float64) (float64, float64, bool) {
 		_, slope := reference.Ratio(new[i], old[i])
-		return reference.ClippedRatio(s, slope, A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
+		return reference.ClippedRatio(s, slope, A, p.ClipLow, p.ClipHigh, p.DualClip)
 	}
 }
 
-func cispoTerms(new, old []float64, opt *reweight.LossOptions) term {
+func cispoTerms(new, old []float64, p reweight.CISPO) term {
 	return func(i int, A float64) (float64, float64, bool) {
-		return reference.CISPO(new[i], old[i], A, opt.ClipLow, opt.ClipHigh)
+		return reference.CISPO(new[i], old[i], A, p.ClipLow, p.ClipHigh)
 	}
 }
 
-func sapoTerms(new, old []float64, opt *reweight.LossOptions) term {
+func sapoTerms(new, old []float64, p reweight.SAPO) term {
 	return func(i int, A float64) (float64, float64, bool) {
-		l, derivative := reference.SAPO(new[i], old[i], A, opt.TauPos, opt.TauNeg)
+		l, derivative := reference.SAPO(new[i], old[i], A, p.TauPos, p.TauNeg)
 		return l, derivative, false
 	}
 }
 
-func dppoTerms(new, old []float64, opt *reweight.LossOptions) term {
+func dppoTerms(new, old []float64, p reweight.DPPO) term {
 	return func(i int, A float64) (float64, float64, bool) {
-		return reference.DPPOTV(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, opt.RatioCap)
+		return reference.DPPOTV(new[i], old[i], A, p.ClipLow, p.ClipHigh, p.RatioCap)
 	}
 }
 
-func vespoTerms(new, old []float64, opt *reweight.LossOptions) term {
-	pos := reference.VESPOFactor(new, old, opt.PowerPos, opt.DecayPos)
-	neg := reference.VESPOFactor(new, old, opt.PowerNeg, opt.DecayNeg)
+func vespoTerms(new, old []float64, p reweight.VESPO) term {
+	pos := reference.VESPOFactor(new, old, p.PowerPos, p.DecayPos)
+	neg := reference.VESPOFactor(new, old, p.PowerNeg, p.DecayNeg)
 	return func(i int, A float64) (float64, float64, bool) {
 		phi := pos
 		if A < 0 {
@@ -137,10 +138,23 @@ func vespoTerms(new, old []float64, opt *reweight.LossOptions) term {
 	}
 }
 
+// constant returns the constant of a policy of that name, 0 if it has none.
+func constant(p reweight.Policy, name string) float64 {
+	if x := reflect.ValueOf(p).FieldByName(name); x.IsValid() {
+		return x.Float()
+	}
+	return 0
+}
+
 // policyLoss returns the build function of Surrogate with a policy's options. PPO takes any
 // log-probabilities, the others those of probabilities.
-func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *reweight.LossOptions) term) func(s Spec) (*Case, error) {
-	ppo, vespo := opt.Policy == reweight.PolicyPPO, opt.Policy == reweight.PolicyVESPO
+func policyLoss[P reweight.Policy](opt reweight.LossOptions, terms func(new, old []float64, p P) term) func(s Spec) (*Case, error) {
+	policy := opt.Policy.(P)
+	ppo := opt.Policy.Traits().AnyValues
+	_, gspo := opt.Policy.(reweight.GSPO)
+	_, vespo := opt.Policy.(reweight.VESPO)
+	_, sapo := opt.Policy.(reweight.SAPO)
+	low, high := constant(policy, "ClipLow"), constant(policy, "ClipHigh")
 	return func(s Spec) (*Case, error) {
 		r := s.rand()
 		logprobs, role := s.responses(r, !ppo)
@@ -159,16 +173,16 @@ func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *re
 				d *= 100 // beyond the clamp
 			}
 			ratio := math.Exp(d)
-			limits := []float64{ratio - (1 - opt.ClipLow), ratio - (1 + opt.ClipHigh)}
+			limits := []float64{ratio - (1 - low), ratio - (1 + high)}
 			if ppo {
-				limits = append(limits, ratio-opt.DualClip)
+				limits = append(limits, ratio-constant(policy, "DualClip"))
 			} else {
 				p := math.Exp(float64(logprobs[t]))
 				moved := p - p*math.Exp(-d)
-				limits = append(limits, ratio-opt.RatioCap, moved-opt.ClipHigh, moved+opt.ClipLow)
+				limits = append(limits, ratio-constant(policy, "RatioCap"), moved-high, moved+low)
 			}
 			for _, b := range limits { // float32 may fall on the other side of a clip
-				if math.Abs(b) < 1e-2 && opt.Policy != reweight.PolicyGSPO && !vespo || s.Family == Offset {
+				if math.Abs(b) < 1e-2 && !gspo && !vespo || s.Family == Offset {
 					d = 0
 				}
 			}
@@ -183,7 +197,7 @@ func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *re
 		// which is at most 70 where its gradient is not below the absolute tolerance, and by
 		// its temperature.
 		out.abs, out.rel = 1e-30, 4e-6
-		if opt.Policy == reweight.PolicySAPO {
+		if sapo {
 			out.rel = 4e-5
 		}
 		total := sums("tokens, clipped, loss and log-ratio", totals)
@@ -212,7 +226,7 @@ func policyLoss(opt reweight.LossOptions, terms func(new, old []float64, opt *re
 				if len(at) == 0 {
 					return
 				}
-				of := terms(x, y, &opt)
+				of := terms(x, y, policy)
 				for i, t := range at {
 					l, derivative, clipped := of(i, float64(adv[t]))
 					sum[0]++

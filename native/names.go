@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // Names returns what the numbers of an argument stand for: "f32", "bf16".
@@ -22,7 +23,7 @@ var names = map[string][]string{
 	"normalization": namesTo(reweight.NormalizeNone),
 	"level":         namesTo(reweight.CorrectGeometric),
 	"statistic":     namesTo(reweight.RejectSeqMaxK3),
-	"policy":        namesTo(reweight.PolicyKLCov),
+	"policy":        policies(),
 	"sequence":      namesTo(reweight.SequenceSpan),
 	"kl":            namesTo(reweight.KLAbsPlus),
 }
@@ -34,6 +35,33 @@ func namesTo[E interface {
 }](last E) (names []string) {
 	for e := E(0); e <= last; e++ {
 		names = append(names, e.String())
+	}
+	return names
+}
+
+// Losses returns the entries of the catalogue that are the first with their policy loss, in the
+// order of the numbers that C has for them.
+func Losses() (all []*scheme.Entry) {
+	seen := map[string]bool{}
+	for _, e := range scheme.Entries() {
+		if e.Kind != scheme.Loss {
+			continue
+		}
+		if name := PolicyOf(e).String(); !seen[name] {
+			seen[name] = true
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// PolicyOf returns the policy loss of an entry that is one.
+func PolicyOf(e *scheme.Entry) reweight.Policy { return e.Defaults().Loss.Policy }
+
+// policies returns the names of the policy losses.
+func policies() (names []string) {
+	for _, e := range Losses() {
+		names = append(names, PolicyOf(e).String())
 	}
 	return names
 }

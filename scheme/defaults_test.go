@@ -43,20 +43,20 @@ func TestDefaults(t *testing.T) {
 		"DefaultKLRewards":         {reweight.DefaultKLRewards, reweight.KLRewardsOptions{KL: reweight.KLK1, KLCoef: 0.001}},
 		"DefaultValueLoss":         {reweight.DefaultValueLoss, reweight.ValueLossOptions{Clip: 0.5}},
 
-		"DefaultLoss":      {reweight.DefaultLoss, loss{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Aggregation: reweight.TokenMean}},
-		"DefaultGSPO":      {reweight.DefaultGSPO, loss{Policy: reweight.PolicyGSPO, ClipLow: 3e-4, ClipHigh: 4e-4, Aggregation: reweight.SeqMeanTokenMean}},
-		"DefaultLUSPO":     {reweight.DefaultLUSPO, loss{Policy: reweight.PolicyGSPO, ClipLow: 3e-4, ClipHigh: 4e-4, Aggregation: reweight.SeqMeanTokenSum}},
-		"DefaultGRPOSLoss": {reweight.DefaultGRPOSLoss, loss{Policy: reweight.PolicyGRPOS, ClipLow: 0.2, ClipHigh: 0.28, Aggregation: reweight.SeqMeanTokenMean}},
-		"DefaultCISPO":     {reweight.DefaultCISPO, loss{Policy: reweight.PolicyCISPO, ClipLow: 1, ClipHigh: 4, Aggregation: reweight.TokenMean}},
-		"DefaultSAPO":      {reweight.DefaultSAPO, loss{Policy: reweight.PolicySAPO, TauPos: 1, TauNeg: 1.05, Aggregation: reweight.SeqMeanTokenMean}},
-		"DefaultPG":        {reweight.DefaultPG, loss{Policy: reweight.PolicyPG, Aggregation: reweight.TokenMean}},
-		"DefaultDPPOTV":    {reweight.DefaultDPPOTV, loss{Policy: reweight.PolicyDPPOTV, ClipLow: 0.2, ClipHigh: 0.2, RatioCap: 20, Aggregation: reweight.TokenMean}},
-		"DefaultVESPO":     {reweight.DefaultVESPO, loss{Policy: reweight.PolicyVESPO, PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2, Aggregation: reweight.TokenMean}},
-		"DefaultDPPOKL":    {reweight.DefaultDPPOKL, loss{Policy: reweight.PolicyDPPOKL, ClipLow: 0.05, ClipHigh: 0.05, RatioCap: 20, Aggregation: reweight.TokenMean}},
-		"DefaultDRO":       {reweight.DefaultDRO, loss{Policy: reweight.PolicyDRO, Aggregation: reweight.TokenMean}},
-		"DefaultGMPO":      {reweight.DefaultGMPO, loss{Policy: reweight.PolicyGMPO, ClipLow: 0.4, ClipHigh: 0.4, Aggregation: reweight.TokenMean}},
-		"DefaultClipCov":   {reweight.DefaultClipCov, loss{Policy: reweight.PolicyClipCov, ClipLow: 0.2, ClipHigh: 0.2, CovShare: 0.0002, CovLow: 1, CovHigh: 5, Aggregation: reweight.TokenMean}},
-		"DefaultKLCov":     {reweight.DefaultKLCov, loss{Policy: reweight.PolicyKLCov, CovShare: 0.0002, CovCoef: 1, Aggregation: reweight.TokenMean}},
+		"DefaultLoss":      {reweight.DefaultLoss, loss{Policy: reweight.PPO{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3}, Aggregation: reweight.TokenMean}},
+		"DefaultGSPO":      {reweight.DefaultGSPO, loss{Policy: reweight.GSPO{ClipLow: 3e-4, ClipHigh: 4e-4}, Aggregation: reweight.SeqMeanTokenMean}},
+		"DefaultLUSPO":     {reweight.DefaultLUSPO, loss{Policy: reweight.GSPO{ClipLow: 3e-4, ClipHigh: 4e-4}, Aggregation: reweight.SeqMeanTokenSum}},
+		"DefaultGRPOSLoss": {reweight.DefaultGRPOSLoss, loss{Policy: reweight.GRPOS{ClipLow: 0.2, ClipHigh: 0.28}, Aggregation: reweight.SeqMeanTokenMean}},
+		"DefaultCISPO":     {reweight.DefaultCISPO, loss{Policy: reweight.CISPO{ClipLow: 1, ClipHigh: 4}, Aggregation: reweight.TokenMean}},
+		"DefaultSAPO":      {reweight.DefaultSAPO, loss{Policy: reweight.SAPO{TauPos: 1, TauNeg: 1.05}, Aggregation: reweight.SeqMeanTokenMean}},
+		"DefaultPG":        {reweight.DefaultPG, loss{Policy: reweight.PG{}, Aggregation: reweight.TokenMean}},
+		"DefaultDPPOTV":    {reweight.DefaultDPPOTV, loss{Policy: reweight.DPPO{Divergence: reweight.DivergenceTV, ClipLow: 0.2, ClipHigh: 0.2, RatioCap: 20}, Aggregation: reweight.TokenMean}},
+		"DefaultVESPO":     {reweight.DefaultVESPO, loss{Policy: reweight.VESPO{PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2}, Aggregation: reweight.TokenMean}},
+		"DefaultDPPOKL":    {reweight.DefaultDPPOKL, loss{Policy: reweight.DPPO{Divergence: reweight.DivergenceKL, ClipLow: 0.05, ClipHigh: 0.05, RatioCap: 20}, Aggregation: reweight.TokenMean}},
+		"DefaultDRO":       {reweight.DefaultDRO, loss{Policy: reweight.DRO{}, Aggregation: reweight.TokenMean}},
+		"DefaultGMPO":      {reweight.DefaultGMPO, loss{Policy: reweight.GMPO{ClipLow: 0.4, ClipHigh: 0.4}, Aggregation: reweight.TokenMean}},
+		"DefaultClipCov":   {reweight.DefaultClipCov, loss{Policy: reweight.ClipCov{ClipLow: 0.2, ClipHigh: 0.2, CovShare: 0.0002, CovLow: 1, CovHigh: 5}, Aggregation: reweight.TokenMean}},
+		"DefaultKLCov":     {reweight.DefaultKLCov, loss{Policy: reweight.KLCov{CovShare: 0.0002, CovCoef: 1}, Aggregation: reweight.TokenMean}},
 	} {
 		if !reflect.DeepEqual(c.got, c.want) {
 			t.Errorf("%s is %+v, want %+v", name, c.got, c.want)
@@ -113,18 +113,17 @@ func TestZeroOptions(t *testing.T) {
 		s := subject{Entry: e, opt: e.Defaults()}
 		s.paired(b)
 		opt := &s.opt
-		opt.Loss.Beta = 0.3
+		opt.setLoss("Beta", 0.3)
 		v := reflect.ValueOf(e.options(opt)).Elem()
 		all := reflect.New(v.Type()).Elem()
 		all.Set(v)
 		compute := func() error { return e.Compute(&ws, make([]float32, b.Tokens())[:s.size(b)], b, *opt) }
-		for i := range v.NumField() {
-			switch v.Field(i).Kind() {
+		for name, field := range Fields(v.Interface()) {
+			switch field.Kind() {
 			case reflect.Float64, reflect.Int:
-				v.Field(i).SetZero()
-				name := e.Name + "." + v.Type().Field(i).Name
-				if err := compute(); (err != nil) != slices.Contains(refused, name) {
-					t.Errorf("%s of 0: %v", name, err)
+				SetField(v.Addr().Interface(), name, reflect.Zero(field.Type()))
+				if err := compute(); (err != nil) != slices.Contains(refused, e.Name+"."+name) {
+					t.Errorf("%s.%s of 0: %v", e.Name, name, err)
 				}
 				v.Set(all)
 			}
@@ -132,6 +131,11 @@ func TestZeroOptions(t *testing.T) {
 		v.SetZero()
 		if e.loss != nil {
 			opt.Loss.Policy = e.loss.Policy
+			for name, field := range Fields(*e.loss) {
+				if field.Kind() == reflect.Float64 {
+					opt.setLoss(name, 0.0)
+				}
+			}
 		}
 		want, ok := wants[e.Name]
 		if e.Kind == Loss && !ok {

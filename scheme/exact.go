@@ -1,6 +1,9 @@
 package scheme
 
 import (
+	"fmt"
+	"reflect"
+
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/reference"
 )
@@ -24,12 +27,18 @@ func aggregating(a reweight.Aggregation, normLength int) reference.Aggregating {
 }
 
 func lossOptions(opt *reweight.LossOptions) reference.LossOptions {
-	return reference.LossOptions{
-		Aggregating: aggregating(opt.Aggregation, opt.NormLength), Policy: reference.Policy(opt.Policy.String()), Sequence: reference.Sequence(opt.Sequence.String()),
-		ClipLow: opt.ClipLow, ClipHigh: opt.ClipHigh, DualClip: opt.DualClip, TauPos: opt.TauPos, TauNeg: opt.TauNeg, RatioCap: opt.RatioCap,
-		PowerPos: opt.PowerPos, DecayPos: opt.DecayPos, PowerNeg: opt.PowerNeg, DecayNeg: opt.DecayNeg,
-		Beta: opt.Beta, CovShare: opt.CovShare, CovLow: opt.CovLow, CovHigh: opt.CovHigh, CovCoef: opt.CovCoef, Seed: opt.Seed,
+	all := reference.LossOptions{Aggregating: aggregating(opt.Aggregation, opt.NormLength), Policy: reference.Policy(opt.Policy.String())}
+	to := reflect.ValueOf(&all).Elem()
+	for f, v := range reflect.ValueOf(opt.Policy).Fields() {
+		switch field := to.FieldByName(f.Name); {
+		case !field.IsValid(): // Divergence, which is in the name of the policy
+		case v.Kind() == reflect.Uint8:
+			field.SetString(fmt.Sprint(v.Interface()))
+		default:
+			field.Set(v)
+		}
 	}
+	return all
 }
 
 func shaping(opt reweight.GTPOOptions) reference.ShapingOptions {

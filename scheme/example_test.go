@@ -73,7 +73,7 @@ func Example() {
 // Options of the scheme may be changed before the step is made.
 func ExampleScheme_NewStep() {
 	s := scheme.MustParse("gspo")
-	s.Options.Loss.ClipLow, s.Options.Loss.ClipHigh = 0.2, 0.2
+	s.Options.Loss.Policy = reweight.GSPO{ClipLow: 0.2, ClipHigh: 0.2}
 	b := twoTrajectories()
 	step, err := s.NewStep(new(reweight.Workspace), b)
 	if err != nil {

@@ -2,7 +2,10 @@ package scheme
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -14,23 +17,29 @@ import (
 // policies are the losses of the catalogue, and what else they can be.
 var policies = func() map[string]reweight.LossOptions {
 	all := map[string]reweight.LossOptions{
-		"gspo, wide":  {Policy: reweight.PolicyGSPO, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3},
-		"gspo, spans": {Policy: reweight.PolicyGSPO, ClipLow: 0.2, ClipHigh: 0.28, Sequence: reweight.SequenceSpan},
-		"grpo-s, spans": {Policy: reweight.PolicyGRPOS, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Sequence: reweight.SequenceSpan,
+		"gspo, wide":  {Policy: reweight.GSPO{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3}},
+		"gspo, spans": {Policy: reweight.GSPO{ClipLow: 0.2, ClipHigh: 0.28, Sequence: reweight.SequenceSpan}},
+		"grpo-s, spans": {Policy: reweight.GRPOS{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Sequence: reweight.SequenceSpan},
 			Aggregation: reweight.SeqMeanTokenSumNorm},
-		"cispo, both": {Policy: reweight.PolicyCISPO, ClipLow: 0.2, ClipHigh: 0.2, Aggregation: reweight.SeqMeanTokenSum},
-		"vespo, span": {Policy: reweight.PolicyVESPO, PowerPos: 2, DecayPos: 3, PowerNeg: 3, DecayNeg: 2, Sequence: reweight.SequenceSpan}, // not its business
+		"cispo, both": {Policy: reweight.CISPO{ClipLow: 0.2, ClipHigh: 0.2}, Aggregation: reweight.SeqMeanTokenSum},
 	}
 	for _, e := range losses() {
 		all[e.Name] = *e.loss
 	}
-	dro := reweight.DefaultDRO
-	dro.Beta = 0.3
-	all["dro"] = dro
-	all["clip_cov, many"] = reweight.LossOptions{Policy: reweight.PolicyClipCov, ClipLow: 0.2, ClipHigh: 0.28, CovShare: 0.3, CovLow: -1, CovHigh: 1, Seed: 7}
-	all["kl_cov, many"] = reweight.LossOptions{Policy: reweight.PolicyKLCov, CovShare: 0.3, CovCoef: 0.5, Aggregation: reweight.SeqMeanTokenMean}
+	all["dro"] = reweight.LossOptions{Policy: reweight.DRO{Beta: 0.3}}
+	all["clip_cov, many"] = reweight.LossOptions{Policy: reweight.ClipCov{ClipLow: 0.2, ClipHigh: 0.28, CovShare: 0.3, CovLow: -1, CovHigh: 1, Seed: 7}}
+	all["kl_cov, many"] = reweight.LossOptions{Policy: reweight.KLCov{CovShare: 0.3, CovCoef: 0.5}, Aggregation: reweight.SeqMeanTokenMean}
 	return all
 }()
+
+// setLoss sets a constant of the policy loss, if it has one of that name.
+func (o *Options) setLoss(name string, value any) { SetField(&o.Loss, name, reflect.ValueOf(value)) }
+
+// setMissing sets what has no default.
+func (o *Options) setMissing(delta float64) {
+	o.OffPolicyMask.Delta = delta
+	o.setLoss("Beta", 0.3)
+}
 
 // weightsFor returns the weights of the batch, or nil if the policy refuses them.
 func weightsFor(b *reweight.Batch, opt *reweight.LossOptions) []float32 {
@@ -43,7 +52,7 @@ func weightsFor(b *reweight.Batch, opt *reweight.LossOptions) []float32 {
 // TestSurrogateIsOneTrajectory: Loss of one trajectory, summed, has Surrogate's bits.
 func TestSurrogateIsOneTrajectory(t *testing.T) {
 	for name, opt := range policies {
-		if opt.Sequence == reweight.SequenceSpan {
+		if opt.Policy.Traits().BySpan {
 			continue
 		}
 		opt.Aggregation = reweight.SeqMeanTokenSum
@@ -116,7 +125,7 @@ func TestKLBesideLoss(t *testing.T) {
 	for name, loss := range policies {
 		both := loss
 		both.KL, both.KLCoef = reweight.KLForm(len(name)%7), 0.25
-		kl := reweight.LossOptions{Policy: reweight.PolicyPG, Aggregation: loss.Aggregation, KL: both.KL, KLCoef: both.KLCoef}
+		kl := reweight.LossOptions{Policy: reweight.PG{}, Aggregation: loss.Aggregation, KL: both.KL, KLCoef: both.KLCoef}
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			b := drawBatch(t)
 			n := b.Tokens()
@@ -148,21 +157,12 @@ func TestLossesRefuse(t *testing.T) {
 	grad := []float32{777}
 	_, err := ws.Surrogate(grad, x, x, x, nil, b.Role, 1, policies["gspo, spans"])
 	wantError(t, "Surrogate", err, "Sequence")
-	both := reweight.DefaultDPPOTV
-	both.ClipLow, both.ClipHigh = 0, 0
-	_, err = ws.Loss(grad, nil, &b, both)
-	wantError(t, "clips of 0", err, "ClipLow")
 	for name, opt := range policies {
 		if opt.Policy.Traits().Unweighted {
 			_, err := ws.Loss(grad, x, &b, opt)
 			wantError(t, name, err, "weights")
 			_, err = ws.Surrogate(grad, x, x, x, x, b.Role, 1, opt)
 			wantError(t, name, err, "weights")
-		}
-		if opt.Sequence = 2; opt.Policy != reweight.PolicyGSPO && opt.Policy != reweight.PolicyGRPOS {
-			if _, err := ws.Loss(make([]float32, 1), nil, &b, opt); err != nil {
-				t.Errorf("%s, which has no sequence: %v", name, err)
-			}
 		}
 	}
 	wrong := b
@@ -194,7 +194,7 @@ func TestNormLength(t *testing.T) {
 	run := func(norm int) (policy, kl, value float64) {
 		var ws reweight.Workspace
 		grad := make([]float32, 2)
-		res := must.Get(ws.Loss(grad, nil, &b, reweight.LossOptions{Policy: reweight.PolicyPG, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm, KLCoef: 1}))
+		res := must.Get(ws.Loss(grad, nil, &b, reweight.LossOptions{Policy: reweight.PG{}, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm, KLCoef: 1}))
 		v := must.Get(ws.ValueLoss(grad, &b, reweight.ValueLossOptions{Clip: 1, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm}))
 		return res.Loss - res.KLLoss, res.KLLoss, v.Loss
 	}
@@ -203,4 +203,78 @@ func TestNormLength(t *testing.T) {
 	if policy == 0 || kl == 0 || value == 0 || policy != 8*policy8 || kl != 8*kl8 || value != 8*value8 {
 		t.Errorf("%v, %v, %v by 1; %v, %v, %v by 8", policy, kl, value, policy8, kl8, value8)
 	}
+}
+
+// TestPolicyConstants: a constant of a policy that is out of range is an error that names it, and
+// nothing is written. So are options without a policy, or with the address of one.
+func TestPolicyConstants(t *testing.T) {
+	x := []float32{-1}
+	b := reweight.Batch{Role: []reweight.Role{1}, SeqOffsets: []int64{0, 1}, SpanIDs: []int32{0}, Logprobs: x, OldLogprobs: x, Advantages: x}
+	grad := []float32{777}
+	var ws reweight.Workspace
+	errs := func(opt reweight.LossOptions) [2]error {
+		_, ofLoss := ws.Loss(grad, nil, &b, opt)
+		_, ofSurrogate := ws.Surrogate(grad, x, x, x, nil, b.Role, 1, opt)
+		return [2]error{ofLoss, ofSurrogate}
+	}
+	fine := []string{"clip_cov.CovHigh of +Inf", "clip_cov.CovHigh of 1e+39", "clip_cov.CovLow of -1"}
+	calls := 0
+	refuses := func(what, arg string, opt reweight.LossOptions) {
+		t.Helper()
+		for _, err := range errs(opt) {
+			calls++
+			if wantError(t, what, err, arg); grad[0] != 777 {
+				t.Fatalf("%s: wrote %v", what, grad)
+			}
+		}
+	}
+	zeros := map[string]string{"ppo": "ClipLow", "gspo": "ClipLow", "grpo_s": "ClipLow", "gmpo": "ClipLow", "cispo": "ClipLow", "dppo_tv": "RatioCap",
+		"vespo": "PowerPos", "sapo": "TauPos", "dro": "Beta", "clip_cov": "CovShare", "kl_cov": "CovShare"}
+	for _, e := range losses() {
+		all := Options{Loss: *e.loss}
+		all.setMissing(0)
+		name := all.Loss.Policy.String()
+		for field, v := range Fields(all.Loss.Policy) {
+			values := map[reflect.Kind][]any{reflect.Float64: {math.NaN(), math.Inf(1), math.Inf(-1), -1.0, 1e39}, reflect.Uint8: {uint8(2), uint8(255)}}[v.Kind()]
+			for _, value := range values {
+				wrong := all
+				wrong.setLoss(field, reflect.ValueOf(value).Convert(v.Type()).Interface())
+				what, arg := fmt.Sprintf("%s.%s of %v", name, field, value), field
+				if field == "CovLow" && value == 1e39 {
+					arg = "CovHigh" // which is below it
+				}
+				if slices.Contains(fine, what) {
+					if errs := errs(wrong.Loss); errs != [2]error{} {
+						t.Errorf("%s: %v", what, errs)
+					}
+					grad[0] = 777
+					continue
+				}
+				refuses(what, arg, wrong.Loss)
+			}
+		}
+		zero := all.Loss
+		zero.Policy = reflect.Zero(reflect.TypeOf(zero.Policy)).Interface().(reweight.Policy)
+		if arg := zeros[zero.Policy.String()]; arg != "" {
+			refuses("the zero value of "+name, arg, zero)
+		} else if errs := errs(zero); errs != [2]error{} {
+			t.Errorf("the zero value of %s: %v", name, errs)
+		}
+		grad[0] = 777
+		pointer := reflect.New(reflect.TypeOf(zero.Policy))
+		refuses("the address of "+name, "Policy", reweight.LossOptions{Policy: pointer.Interface().(reweight.Policy)})
+		refuses("no address of "+name, "Policy", reweight.LossOptions{Policy: reflect.Zero(pointer.Type()).Interface().(reweight.Policy)})
+	}
+	refuses("no policy", "Policy", reweight.LossOptions{})
+	if want := "reweight: Policy is nil, want the loss of a policy, such as the one of DefaultLoss"; errs(reweight.LossOptions{})[0].Error() != want {
+		t.Errorf("no policy: %v, want %s", errs(reweight.LossOptions{})[0], want)
+	}
+	if calls < 300 {
+		t.Errorf("%d calls are refused, want 300 at least", calls)
+	}
+	s := MustParse("uniform") // in a step, too
+	s.Options.Loss = reweight.LossOptions{}
+	b.Rewards, b.GroupIDs = x, []int32{0}
+	_, err := must.Get(s.NewStep(&ws, &b)).Run()
+	wantError(t, "a step without a policy", err, "Policy")
 }

@@ -161,7 +161,7 @@ func TestLacks(t *testing.T) {
 	}
 	lacks := func(name string, b *reweight.Batch, change func(*Options)) string {
 		s := MustParse(name)
-		s.Options.OffPolicyMask.Delta, s.Options.Loss.Beta = 0.1, 0.3
+		s.Options.setMissing(0.1)
 		if change != nil {
 			change(&s.Options)
 		}
@@ -212,14 +212,14 @@ func TestLacks(t *testing.T) {
 	if _, err := MustParse("off_policy_mask").NewStep(new(reweight.Workspace), &full); err == nil || err.Error() != "off_policy_mask needs Options.OffPolicyMask.Delta, which has no default" {
 		t.Error(err)
 	}
-	if _, err := MustParse("dro").NewStep(new(reweight.Workspace), &full); err == nil || err.Error() != "dro needs Options.Loss.Beta, which has no default" {
+	if _, err := MustParse("dro").NewStep(new(reweight.Workspace), &full); err == nil || err.Error() != "dro needs Options.Loss.Policy.Beta, which has no default" {
 		t.Error(err)
 	}
 	anchored := func(opt *Options) { opt.Loss.KLCoef = 1 }
 	if got := lacks("gspo", &full, anchored); got != "needs ref_logprobs" {
 		t.Errorf("%q", got)
 	}
-	spans := func(opt *Options) { opt.Loss.Sequence = reweight.SequenceSpan }
+	spans := func(opt *Options) { opt.setLoss("Sequence", reweight.SequenceSpan) }
 	b := full
 	if b.SpanIDs = nil; lacks("gspo", &b, spans) != "needs span_ids" || lacks("gspo", &b, nil) != "" || lacks("vespo", &b, spans) != "" {
 		t.Error("the spans of GSPO")

@@ -61,12 +61,12 @@ func (s *subject) drawOptions(t *rapid.T) {
 	o.ReinforcePlusPlus.Gamma, o.GiGPO.Gamma, o.GiGPO.Omega, o.GAE.Gamma = max(gamma, 0.1), gamma, 0.5, gamma
 	o.TIS.Low, o.TIS.High, o.IcePop.Low, o.IcePop.High = 0.5137, high, 0.5137, high
 	o.Reject.Low, o.Reject.High = 0.5137, rapid.SampledFrom([]float64{1.7391, math.Inf(1)}).Draw(t, "bound")
-	o.OffPolicyMask.Delta = 0.0217
+	o.setMissing(0.0217)
 	o.Overlong = reweight.OverlongPenaltyOptions{Maximum: 16, Buffer: 7, Penalty: 0.5}
 	o.KLRewards = reweight.KLRewardsOptions{KL: reweight.KLForm(rapid.IntRange(0, 6).Draw(t, "form")), KLCoef: 0.01}
 	o.ValueLoss.Aggregation, o.ValueLoss.NormLength = reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation")), rapid.IntRange(0, 5).Draw(t, "norm")
 	o.FIPO.HalfLife, o.FIPO.HighOnly, o.RLSD.NegativeOnly = 1+10*gamma, gamma == 0, gamma == 1
-	o.AEM.Lambda, o.AEM.Guard, o.Loss.Beta = gamma+0.5, 0.08713, 0.3
+	o.AEM.Lambda, o.AEM.Guard = gamma+0.5, 0.08713
 	o.ActFocus.Beta = gamma
 }
 
@@ -92,19 +92,24 @@ func TestLossesAgreeWithReference(t *testing.T) {
 		nearTo("value loss", v.Loss, value.Loss)
 		nearTo("value clip fraction", v.ClipFraction, value.ClipFraction)
 
-		opt := *rapid.SampledFrom(losses()).Draw(t, "policy").loss
-		opt.Aggregation, opt.NormLength = aggregation, norm
+		all := Options{Loss: *rapid.SampledFrom(losses()).Draw(t, "policy").loss}
+		all.Loss.Aggregation, all.Loss.NormLength = aggregation, norm
 		if rapid.Bool().Draw(t, "by span") {
-			opt.Sequence = reweight.SequenceSpan
+			all.setLoss("Sequence", reweight.SequenceSpan)
 		}
 		if rapid.Bool().Draw(t, "other clip") {
-			opt.ClipLow, opt.ClipHigh, opt.DualClip = 0.2, 0.28, 1.5
+			all.setLoss("ClipLow", 0.2)
+			all.setLoss("ClipHigh", 0.28)
+			all.setLoss("DualClip", 1.5)
 		}
-		weights := weightsFor(b, &opt)
 		if rapid.Bool().Draw(t, "many") {
-			opt.CovShare, opt.CovLow = 0.4, -1
+			all.setLoss("CovShare", 0.4)
+			all.setLoss("CovLow", -1.0)
 		}
-		opt.Beta, opt.Seed = 0.3, 7
+		all.setLoss("Beta", 0.3)
+		all.setLoss("Seed", uint64(7))
+		opt := all.Loss
+		weights := weightsFor(b, &opt)
 		want, gradient := exactLoss(x, wideOrNil(weights), &opt)
 		opt.KL, opt.KLCoef = form, rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "beta")
 		kl, klGradient := reference.KLLoss(x, reference.KLForm(form.String()), opt.KLCoef, aggregating(aggregation, norm))

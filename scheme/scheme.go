@@ -539,14 +539,14 @@ func (s Scheme) check(b *reweight.Batch) error {
 	if delta := s.Options.OffPolicyMask.Delta; delta != delta && s.entry("off_policy_mask") != nil {
 		missing = append(missing, "Options.OffPolicyMask.Delta, which has no default")
 	}
-	if loss := s.Options.Loss; loss.Policy == reweight.PolicyDRO && loss.Beta == 0 {
-		missing = append(missing, "Options.Loss.Beta, which has no default")
+	if s.Options.Loss.Policy == (reweight.DRO{}) {
+		missing = append(missing, "Options.Loss.Policy.Beta, which has no default")
 	}
 	if len(missing) > 0 {
 		return &LacksError{s.Name, missing}
 	}
 	// Parse has looked at the loss of the names; this one may be another.
-	if policy := s.Options.Loss.Policy; policy.Traits().Unweighted && s.hasKind(Factor) {
+	if policy := s.Options.Loss.Policy; traitsOf(policy).Unweighted && s.hasKind(Factor) {
 		return &reweight.InputError{Arg: "Options.Loss.Policy", Index: -1, Problem: fmt.Sprintf("is %v, want one with factors of tokens, which %s has", policy, s.Name)}
 	}
 	for _, a := range [...]struct {

@@ -15,7 +15,7 @@ import (
 // too, to the reference.
 func TestSequenceLossesInFloat64(t *testing.T) {
 	for name, opt := range policies {
-		if opt.Policy != reweight.PolicyGSPO && opt.Policy != reweight.PolicyGRPOS && opt.Policy != reweight.PolicyVESPO {
+		if traits := opt.Policy.Traits(); !traits.BySequence || traits.PerTrajectory {
 			continue
 		}
 		opt.Aggregation, opt.NormLength = reweight.SeqMeanTokenSumNorm, 1
@@ -69,7 +69,7 @@ func TestLossesOfManySequences(t *testing.T) {
 		b.SeqOffsets = append(b.SeqOffsets, int64(i+1))
 	}
 	for name, opt := range policies {
-		if opt.Policy != reweight.PolicyGSPO && opt.Policy != reweight.PolicyGRPOS {
+		if traits := opt.Policy.Traits(); !traits.BySequence || !traits.Clips || traits.PerTrajectory {
 			continue
 		}
 		opt.Aggregation = reweight.TokenMean
@@ -83,7 +83,7 @@ func TestLossesOfManySequences(t *testing.T) {
 
 // TestVESPOBounds: log-ratios are kept within 20 token by token, and their sum within 20.
 func TestVESPOBounds(t *testing.T) {
-	opt := reweight.LossOptions{Policy: reweight.PolicyVESPO, PowerPos: 1, PowerNeg: 2, Aggregation: reweight.SeqMeanTokenSum}
+	opt := reweight.LossOptions{Policy: reweight.VESPO{PowerPos: 1, PowerNeg: 2}, Aggregation: reweight.SeqMeanTokenSum}
 	for _, c := range []struct{ first, second, y float64 }{{1, 0.5, 1.5}, {25, -18, 2}, {-25, 18, -2}, {15, 15, 20}, {-15, -15, math.Log(1e-8)}} {
 		b := reweight.Batch{Role: []reweight.Role{1, 0, 2}, SeqOffsets: []int64{0, 3}, Logprobs: []float32{float32(c.first), 0, float32(c.second)},
 			OldLogprobs: make([]float32, 3), Advantages: []float32{1, 1, -1}}
@@ -115,27 +115,30 @@ func TestTies(t *testing.T) {
 		res := must.Get(ws.Loss(grad, nil, &b, opt))
 		return grad, res
 	}
-	for _, policy := range []reweight.PolicyLoss{reweight.PolicyPPO, reweight.PolicyGSPO, reweight.PolicyGRPOS} {
+	for _, policy := range []reweight.Policy{reweight.PPO{}, reweight.GSPO{}, reweight.GRPOS{}} {
 		for _, sequence := range []reweight.Sequence{reweight.SequenceTrajectory, reweight.SequenceSpan} {
-			opt := reweight.LossOptions{Policy: policy, ClipHigh: 1e-300, Sequence: sequence}
+			all := Options{Loss: reweight.LossOptions{Policy: policy}}
+			all.setLoss("ClipHigh", 1e-300)
+			all.setLoss("Sequence", sequence)
 			for _, a := range []float32{2, -2} { // a ratio of 1 in a clip to [1, 1]
-				grad, res := loss(oneTrajectory(a, 0, 0, 0, 0), opt)
+				grad, res := loss(oneTrajectory(a, 0, 0, 0, 0), all.Loss)
 				same(t, policy.String(), grad, slices.Repeat([]float32{-a / 4}, 4))
 				if res.ClipFraction != 0 || res.Loss != float64(-a) {
 					t.Errorf("%v, on policy: %+v", policy, res)
 				}
 			}
 
-			if policy == reweight.PolicyGSPO {
+			if policy == (reweight.GSPO{}) {
 				continue // whose ratio is not a float32
 			}
 			// A ratio that is the bound of the dual clip: the loss of one token is its ratio.
 			b := oneTrajectory(-1, 1.1)
-			_, res := loss(b, opt)
-			opt.DualClip = res.Loss
-			grad, res := loss(b, opt)
-			if float64(grad[0]) != opt.DualClip || res.Loss != opt.DualClip {
-				t.Errorf("%v: a ratio of %v, where the dual clip is: loss %v, gradient %v", policy, opt.DualClip, res.Loss, grad)
+			_, res := loss(b, all.Loss)
+			bound := res.Loss
+			all.setLoss("DualClip", bound)
+			grad, res := loss(b, all.Loss)
+			if float64(grad[0]) != bound || res.Loss != bound {
+				t.Errorf("%v: a ratio of %v, where the dual clip is: loss %v, gradient %v", policy, bound, res.Loss, grad)
 			}
 		}
 	}

@@ -29,7 +29,7 @@ func rollouts(groups int) *reweight.Batch {
 func newStep(t *testing.T, name string, b *reweight.Batch, change func(*Options)) *Step {
 	t.Helper()
 	s := must.Get(Parse(name))
-	s.Options.OffPolicyMask.Delta, s.Options.Loss.Beta = 0.01, 0.3
+	s.Options.setMissing(0.01)
 	if change != nil {
 		change(&s.Options)
 	}
@@ -200,7 +200,7 @@ func TestStepShapes(t *testing.T) {
 				}
 			}
 			s := MustParse(name)
-			s.Options.OffPolicyMask.Delta, s.Options.Loss.Beta = 0.1, 0.3
+			s.Options.setMissing(0.1)
 			for _, a := range b.Arrays() {
 				for _, more := range []int{-1, 1} {
 					c := *b

@@ -127,11 +127,11 @@ func policy(opt *reweight.LossOptions, e Entry) *Entry {
 // lossReads returns what a loss with those options reads.
 func lossReads(opt *reweight.LossOptions) []string {
 	all := []string{"advantages", "logprobs", "old_logprobs"}
-	traits := opt.Policy.Traits()
+	traits := traitsOf(opt.Policy)
 	if opt.Aggregation != reweight.TokenMean || traits.BySequence {
 		all = append(all, "seq_offsets")
 	}
-	if traits.Spans && opt.Sequence == reweight.SequenceSpan {
+	if traits.BySpan {
 		all = append(all, "span_ids")
 	}
 	if opt.KLCoef != 0 {

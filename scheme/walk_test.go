@@ -36,7 +36,7 @@ var subjects = func() (all []subject) {
 			panic(err)
 		}
 		s := subject{Entry: e, name: strings.TrimSpace(name + " " + what), opt: e.Defaults(), whole: e.Kind >= Loss || slices.Contains(whole, name)}
-		s.opt.OffPolicyMask.Delta, s.opt.Loss.Beta = 0.02, 0.3
+		s.opt.setMissing(0.02)
 		if change != nil {
 			change(&s)
 		}
@@ -98,7 +98,7 @@ var subjects = func() (all []subject) {
 				s.opt.Loss.KL, s.opt.Loss.KLCoef = reweight.KLForm(len(name)%7), coef
 			}
 			add("uniform", fmt.Sprint("as ", name, ", KL ", coef), full)
-			if coef == 0 && loss.Sequence == reweight.SequenceTrajectory {
+			if coef == 0 && !loss.Policy.Traits().BySpan {
 				add("uniform", "as Surrogate of "+name, func(s *subject) { full(s); s.surrogate = true })
 			}
 		}
@@ -165,7 +165,7 @@ func (s *subject) wantsFinite(field string) bool {
 	switch {
 	case s.Name == "gae":
 		return false
-	case s.Kind != Loss || s.opt.Loss.Policy != reweight.PolicyPPO:
+	case s.Kind != Loss || !s.opt.Loss.Policy.Traits().AnyValues:
 		return true
 	case s.surrogate:
 		return false

@@ -52,8 +52,7 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	c := comparison{compare: comparer}
 	flags := cli.NewFlags("reweight")
 	scoringOptions := scoringFlags(flags)
-	var of scheme.Options
-	values := schemeFlags(flags, &of, "uniform", "off_policy_mask", "dro")
+	given := schemeFlags(flags, "uniform", "off_policy_mask", "dro")
 	list := flags.String("scheme", compare.OfPapers, "compare these `names` of schemes, with commas between them, or all (see above)")
 	flags.IntVar(&c.opt.Trajectory, "trajectory", 0, "`number` of the trajectory to show, from 0")
 	flags.StringVar(&c.html, "html", "", "write a page with the table and the trajectory under each scheme into this `file`")
@@ -74,31 +73,35 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	if err != nil {
 		return err
 	}
-	if err := values(); err != nil {
+	c.uniform = scheme.MustParse("uniform")
+	set := func(s *scheme.Scheme) error {
+		s.Options.ActFocus, s.Options.AEM, s.Options.GRPO = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO
+		return given(&s.Options)
+	}
+	if err := set(&c.uniform); err != nil {
 		return err
 	}
 	if c.picked, err = compare.ParseSchemes(*list); err != nil {
 		return fmt.Errorf("-scheme %w", err)
 	}
-	c.opt.LeaveOut, c.uniform = *list == "all", scheme.MustParse("uniform")
-	set := func(s *scheme.Scheme) {
-		s.Options.ActFocus, s.Options.AEM, s.Options.GRPO = scored.Score.ActFocus, scored.Score.AEM, scored.Score.GRPO
-		for _, name := range [...]string{"uniform", "off_policy_mask", "dro"} {
-			setGiven(entry(name), &s.Options, &of, flags)
-		}
-	}
-	set(&c.uniform)
+	c.opt.LeaveOut = *list == "all"
 	for i := range c.picked {
-		set(&c.picked[i])
+		if err := set(&c.picked[i]); err != nil {
+			return err
+		}
 	}
 	if err := checkOptions(c.uniform); err != nil {
 		return named(err)
 	}
-	if delta := of.OffPolicyMask.Delta; flags.Given("delta") && delta-delta != 0 {
+	if delta := c.uniform.Options.OffPolicyMask.Delta; flags.Given("delta") && delta-delta != 0 {
 		return fmt.Errorf("-delta is %v, want a finite number", delta)
 	}
-	if beta := of.Loss.Beta; flags.Given("dro-beta") && !(beta > 0 && beta <= math.MaxFloat32) {
-		return fmt.Errorf("-dro-beta is %v, want a finite number above 0", beta)
+	dro := scheme.MustParse("dro")
+	if err := set(&dro); err != nil {
+		return err
+	}
+	if p := dro.Options.Loss.Policy.(reweight.DRO); flags.Given("dro-beta") && !(p.Beta > 0 && p.Beta <= math.MaxFloat32) {
+		return fmt.Errorf("-dro-beta is %v, want a finite number above 0", p.Beta)
 	}
 	if err := flags.NotEmpty("o", "html"); err != nil {
 		return err

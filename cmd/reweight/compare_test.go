@@ -68,9 +68,9 @@ func TestFlagsOfSchemes(t *testing.T) {
 		"-scope trajectory":         func(o *scheme.Options) { o.AEM.Scope = reweight.ScopeTrajectory },
 		"-scope batch":              func(o *scheme.Options) { o.AEM.Scope = reweight.ScopeBatch },
 		"-clip-low 0.1 -clip-high 0.4 -dual-clip 1.2": func(o *scheme.Options) {
-			o.Loss.ClipLow, o.Loss.ClipHigh, o.Loss.DualClip = 0.1, 0.4, 1.2
+			o.Loss.Policy = reweight.PPO{ClipLow: 0.1, ClipHigh: 0.4, DualClip: 1.2}
 		},
-		"-dual-clip 0":                         func(o *scheme.Options) { o.Loss.DualClip = 0 },
+		"-dual-clip 0":                         func(o *scheme.Options) { o.Loss.Policy = reweight.PPO{ClipLow: 0.2, ClipHigh: 0.28} },
 		"-aggregation seq_mean_token_sum":      func(o *scheme.Options) { o.Loss.Aggregation = reweight.SeqMeanTokenSum },
 		"-aggregation seq_mean_token_mean":     func(o *scheme.Options) { o.Loss.Aggregation = reweight.SeqMeanTokenMean },
 		"-aggregation seq_mean_token_sum_norm": func(o *scheme.Options) { o.Loss.Aggregation = reweight.SeqMeanTokenSumNorm },

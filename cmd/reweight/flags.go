@@ -89,24 +89,29 @@ var flagNames = func() map[string]string {
 	return names
 }()
 
-// schemeFlags declares the flags of these entries of the catalogue. Their values are in opt once
-// the function that it returns has returned, with the defaults of the entries where they are not
-// given.
-func schemeFlags(flags cli.Flags, opt *scheme.Options, entries ...string) func() error {
-	*opt = scheme.MustParse("uniform").Options
+// schemeFlags declares the flags of these entries of the catalogue. The function that it returns
+// sets those that are given in options that have the option.
+func schemeFlags(flags cli.Flags, entries ...string) func(opt *scheme.Options) error {
 	type enumeration interface {
 		encoding.TextUnmarshaler
 		fmt.Stringer
 	}
-	type given struct {
-		value enumeration
-		text  *string
+	type flagOf struct {
+		scheme.Flag
+		entry *scheme.Entry
+		value any    // a pointer
+		text  string // of an enumeration
 	}
-	var names []given
+	var all []*flagOf
 	for _, name := range entries {
 		e := entry(name)
+		opt := e.Defaults()
 		for _, f := range e.Flags {
-			switch x := option(e, opt, f).Addr().Interface().(type) {
+			x := reflect.New(option(e, &opt, f).Type())
+			x.Elem().Set(option(e, &opt, f))
+			of := &flagOf{f, e, x.Interface(), ""}
+			all = append(all, of)
+			switch x := of.value.(type) {
 			case *float64:
 				flags.Float64Var(x, f.Name, *x, f.Help)
 			case *int:
@@ -114,15 +119,21 @@ func schemeFlags(flags cli.Flags, opt *scheme.Options, entries ...string) func()
 			case *bool:
 				flags.BoolVar(x, f.Name, *x, f.Help)
 			case enumeration:
-				names = append(names, given{x, flags.String(f.Name, x.String(), f.Help)})
+				flags.StringVar(&of.text, f.Name, x.String(), f.Help)
 			}
 		}
 	}
-	return func() error {
-		for _, n := range names {
-			if err := n.value.UnmarshalText([]byte(*n.text)); err != nil {
-				return named(err)
+	return func(opt *scheme.Options) error {
+		for _, f := range all {
+			if !flags.Given(f.Name) {
+				continue
 			}
+			if x, ok := f.value.(enumeration); ok {
+				if err := x.UnmarshalText([]byte(f.text)); err != nil {
+					return named(err)
+				}
+			}
+			scheme.SetField(f.entry.Part(opt), f.Option, reflect.ValueOf(f.value).Elem())
 		}
 		return nil
 	}
@@ -139,14 +150,10 @@ func entry(name string) *scheme.Entry {
 
 // option returns the field of the options that a flag of the entry sets.
 func option(e *scheme.Entry, opt *scheme.Options, f scheme.Flag) reflect.Value {
-	return reflect.ValueOf(e.Part(opt)).Elem().FieldByName(f.Option)
-}
-
-// setGiven sets the options of the entry to those of another place whose flags are given.
-func setGiven(e *scheme.Entry, to, from *scheme.Options, flags cli.Flags) {
-	for _, f := range e.Flags {
-		if flags.Given(f.Name) {
-			option(e, to, f).Set(option(e, from, f))
+	for name, v := range scheme.Fields(reflect.ValueOf(e.Part(opt)).Elem().Interface()) {
+		if name == f.Option {
+			return v
 		}
 	}
+	panic("no option " + f.Option + " of " + e.Name)
 }

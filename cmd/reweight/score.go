@@ -83,12 +83,12 @@ func scoreCommand(args []string, out, stderr io.Writer, p *cli.Progress) (string
 
 // scoringFlags declares the flags of the schemes and of files of rollouts.
 func scoringFlags(flags cli.Flags) func() (scorefiles.Options, error) {
-	var of scheme.Options
-	values := schemeFlags(flags, &of, "actfocus", "aem", "group_norm")
+	values := schemeFlags(flags, "actfocus", "aem", "group_norm")
 	open := rolloutFlags(flags)
 	width := flags.Float64("entropy-width", 0.1, "refuse entropies whose bounds are further apart, in `nats` on average; Inf also takes entropies without bounds")
 	return func() (opt scorefiles.Options, err error) {
-		if err := values(); err != nil {
+		of := scheme.MustParse("uniform").Options
+		if err := values(&of); err != nil {
 			return opt, err
 		}
 		s := score.Options{ActFocus: of.ActFocus, AEM: of.AEM, GRPO: of.GRPO}

@@ -283,7 +283,7 @@ func newCredit(ws *reweight.Workspace, b *reweight.Batch, s scheme.Scheme) (*cre
 	step, err := s.NewStep(ws, b)
 	if lacks, ok := errors.AsType[*scheme.LacksError](err); ok {
 		for i, need := range lacks.Needs {
-			lacks.Needs[i] = strings.NewReplacer("Options.OffPolicyMask.Delta", "-delta", "Options.Loss.Beta", "-dro-beta").Replace(need)
+			lacks.Needs[i] = strings.NewReplacer("Options.OffPolicyMask.Delta", "-delta", "Options.Loss.Policy.Beta", "-dro-beta").Replace(need)
 		}
 	}
 	if err != nil {

@@ -62,7 +62,7 @@ func docGo(src *source) (string, error) {
 		{"advantages from those that another one has made", shapes},
 		{"factors of the advantages, which [Workspace.Multiply] applies", kind(scheme.Factor)},
 		{"weights of tokens, several of which [Workspace.Multiply] combines", kind(scheme.Weight)},
-		{"the loss of a [PolicyLoss], and its gradient with respect to log-probabilities", kind(scheme.Loss)},
+		{"the loss of a [Policy], and its gradient with respect to log-probabilities", kind(scheme.Loss)},
 		{"the loss of the critic, and its gradient with respect to values", kind(scheme.Critic)},
 	} {
 		var methods []string
@@ -227,13 +227,14 @@ func optionsText(e *scheme.Entry) string {
 	if part == nil {
 		return ""
 	}
-	v := reflect.ValueOf(part).Elem()
 	var all []string
-	for i := range v.NumField() {
-		if x := v.Field(i); x.Kind() == reflect.Float64 && math.IsNaN(x.Float()) {
-			all = append(all, "`"+v.Type().Field(i).Name+"`, which has no default")
-		} else if name := v.Type().Field(i).Name; e.Kind != scheme.Loss || !v.Field(i).IsZero() && name != "Policy" || name == "Aggregation" {
-			all = append(all, fmt.Sprintf("`%s` %v", name, v.Field(i).Interface()))
+	for name, v := range scheme.Fields(reflect.ValueOf(part).Elem().Interface()) {
+		if v.Kind() == reflect.Float64 && math.IsNaN(v.Float()) {
+			all = append(all, "`"+name+"`, which has no default")
+		} else if name == "Policy" {
+			all = append(all, "`Policy` "+v.Elem().Type().Name())
+		} else if e.Kind != scheme.Loss || !v.IsZero() || name == "Aggregation" {
+			all = append(all, fmt.Sprintf("`%s` %v", name, v.Interface()))
 		}
 	}
 	if e.DefaultName == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/problem"
 	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/native"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 const module = "../.."
@@ -62,17 +63,28 @@ func TestHeader(t *testing.T) {
 			t.Errorf("reweight_%s of reweight.h has %v, want %v", enum, got, want)
 		}
 	}
+	ofC := map[reflect.Kind]reflect.Kind{reflect.Float64: reflect.Float64, reflect.Int: reflect.Int64, reflect.Uint64: reflect.Uint64, reflect.Bool: reflect.Int32, reflect.Uint8: reflect.Int32, reflect.Interface: reflect.Int32}
+	seen, all := map[string]bool{}, map[string]reflect.Type{}
 	for _, d := range defaults() {
 		for _, f := range fieldsOf(d.c) {
-			v := goField(d.options, f.Name)
-			if !v.IsValid() {
-				t.Errorf("%s.%s has no field in %T", cName(d.c), f.Name, d.options)
-				continue
+			field := cName(d.c) + "." + f.Name
+			all[field] = f.Type
+			if v := goField(d.options, f.Name); v.IsValid() {
+				seen[field] = true
+				if want := ofC[v.Kind()]; f.Type.Kind() != want {
+					t.Errorf("%s is a %v, want the %v for Go's %v", field, f.Type.Kind(), want, v.Type())
+				}
 			}
-			want := map[reflect.Kind]reflect.Kind{reflect.Float64: reflect.Float64, reflect.Int: reflect.Int64, reflect.Uint64: reflect.Uint64, reflect.Bool: reflect.Int32, reflect.Uint8: reflect.Int32}[v.Kind()]
-			if f.Type.Kind() != want {
-				t.Errorf("%s.%s is a %v, want the %v for Go's %v", cName(d.c), f.Name, f.Type.Kind(), want, v.Type())
+		}
+		for name := range scheme.Fields(d.options) { // but what the name of the policy says
+			if _, ok := d.c.FieldByName(problem.Snake(name)); !ok && name != "Divergence" {
+				t.Errorf("%s has no field for %s of %+v", cName(d.c), name, d.options)
 			}
+		}
+	}
+	for field := range all {
+		if !seen[field] {
+			t.Errorf("%s has no field in Go", field)
 		}
 	}
 	// The kernels of the GPU write Go's structs, and Python reads those of C: each field has

@@ -115,13 +115,10 @@ func defaults() []preset {
 	return all
 }
 
-// defaultOf returns the first preset of a policy loss, which is of the loss itself.
-func defaultOf(p reweight.PolicyLoss) preset {
+// defaultOf returns the preset of an entry whose struct reweight.h has by hand.
+func defaultOf(e *scheme.Entry) preset {
 	all := defaults()
-	return all[slices.IndexFunc(all, func(d preset) bool {
-		opt, ok := d.options.(reweight.LossOptions)
-		return ok && opt.Policy == p
-	})]
+	return all[slices.IndexFunc(all, func(d preset) bool { return "Default"+d.method == e.DefaultName })]
 }
 
 // cStruct returns the struct of reweight.h of that name; nil if there is none.
@@ -147,9 +144,14 @@ func fieldsOf(s reflect.Type) (fields []reflect.StructField) {
 	return fields
 }
 
-// goField returns the field of a Go struct by its name in C, or nothing.
-func goField(s any, name string) reflect.Value {
-	return reflect.ValueOf(s).FieldByNameFunc(func(field string) bool { return problem.Snake(field) == name })
+// goField returns the field of options by its name in C, or nothing.
+func goField(options any, name string) reflect.Value {
+	for field, v := range scheme.Fields(options) {
+		if problem.Snake(field) == name {
+			return v
+		}
+	}
+	return reflect.Value{}
 }
 
 // ofC are the types of C for those of options.
@@ -221,22 +223,26 @@ func headerOptions(out *strings.Builder, docs map[string]string, f *function, en
 	fmt.Fprintf(out, "} reweight_%s;\n\n", f.options())
 }
 
+// bySpan reports whether the sequence of a policy may be the span.
+func bySpan(p reweight.Policy) bool { return reflect.ValueOf(p).FieldByName("Sequence").IsValid() }
+
 // policyTable returns policies.h, which has the traits of the policy losses for C.
 func policyTable(*source) (string, error) {
 	var out strings.Builder
 	out.WriteString("/* What is true of each policy loss: `go generate ./...` writes this file. zero_clips is the problem of\n" +
 		" * clips that are both 0, or 0 where the policy has none. */\n" +
 		"static const struct policy_traits {\n\tint32_t zero_clips;\n\tuint8_t by_sequence, spans, chooses, unweighted;\n} rw_policies[] = {\n")
-	for i, name := range native.Names(problem.Argument{C: "policy"}) {
-		traits, zero := reweight.PolicyLoss(i).Traits(), "0"
+	for _, e := range native.Losses() {
+		p, zero := native.PolicyOf(e), "0"
+		traits := p.Traits()
 		if traits.Clips {
-			zero = "REWEIGHT_PROBLEM_ZERO_" + defaultOf(reweight.PolicyLoss(i)).name
+			zero = "REWEIGHT_PROBLEM_ZERO_" + defaultOf(e).name
 		}
 		var bits []any
-		for _, is := range []bool{traits.BySequence, traits.Spans, traits.Chooses, traits.Unweighted} {
+		for _, is := range []bool{traits.BySequence, bySpan(p), traits.Chooses, traits.Unweighted} {
 			bits = append(bits, languageC.truth[is])
 		}
-		fmt.Fprintf(&out, "\t[%s] = {%s, %s, %s, %s, %s},\n", append([]any{enumerator("policy", name), zero}, bits...)...)
+		fmt.Fprintf(&out, "\t[%s] = {%s, %s, %s, %s, %s},\n", append([]any{enumerator("policy", p.String()), zero}, bits...)...)
 	}
 	out.WriteString("};\n")
 	return out.String(), nil

@@ -30,6 +30,7 @@ var files = []generated{
 	{"native/src/policies.h", policyTable},
 	{"gpu/internal/device/problems.cuh", problemsOfDevice},
 	{"python/reweight/_generated.py", pythonModule},
+	{"python/reweight/_policies.py", pythonPolicies},
 	{"python/reweight/_catalogue.py", pythonCatalogue},
 	{"testdata/problems.json", examples},
 }

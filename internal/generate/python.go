@@ -151,15 +151,15 @@ from typing import Any, Dict, List, Optional, Sequence
 	out.WriteString("}\n\n# The policy losses by their numbers of which that is so: the factor of a token is that of its\n# sequence; the sequence may be the span; it chooses among the tokens of a call.\n")
 	for _, trait := range []struct {
 		name string
-		of   func(reweight.PolicyTraits) bool
+		of   func(reweight.Policy) bool
 	}{
-		{"BY_SEQUENCE", func(t reweight.PolicyTraits) bool { return t.BySequence }},
-		{"BY_SPAN", func(t reweight.PolicyTraits) bool { return t.Spans }},
-		{"CHOOSING", func(t reweight.PolicyTraits) bool { return t.Chooses }},
+		{"BY_SEQUENCE", func(p reweight.Policy) bool { return p.Traits().BySequence }},
+		{"BY_SPAN", bySpan},
+		{"CHOOSING", func(p reweight.Policy) bool { return p.Traits().Chooses }},
 	} {
 		var numbers []string
-		for i := range native.Names(problem.Argument{C: "policy"}) {
-			if trait.of(reweight.PolicyLoss(i).Traits()) {
+		for i, e := range native.Losses() {
+			if trait.of(native.PolicyOf(e)) {
 				numbers = append(numbers, strconv.Itoa(i))
 			}
 		}
@@ -194,8 +194,8 @@ from typing import Any, Dict, List, Optional, Sequence
 		}
 	}
 	var presets []string
-	for i := range native.Names(problem.Argument{C: "policy"}) {
-		presets = append(presets, "DEFAULT_"+defaultOf(reweight.PolicyLoss(i)).name)
+	for _, e := range native.Losses() {
+		presets = append(presets, "DEFAULT_"+defaultOf(e).name)
 	}
 	fmt.Fprintf(&out, "# Those of the policy losses, by their numbers.\nLOSS_DEFAULTS = (%s)\n", strings.Join(presets, ", "))
 	out.WriteString("\n# The types of the arguments of each function, between the workspace and the error.\nFUNCTIONS: Dict[str, List[Any]] = {\n")
@@ -352,7 +352,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from . import _generated
+from . import _generated, _policies
 from ._arrays import ArrayLike
 from ._errors import choice, integer, number
 from ._schemes import of_parts, run_scheme
@@ -417,16 +417,15 @@ class Entry(NamedTuple):
 		switch {
 		case e.Name == "group_mean":
 			defaults = `"divide_by_std": False`
+		case e.Kind == scheme.Loss:
+			defaults = lossDefaults(e)
 		case e.Part(&options) != nil:
 			var values []string
-			for f, v := range reflect.ValueOf(e.Part(&options)).Elem().Fields() {
+			for name, v := range scheme.Fields(reflect.ValueOf(e.Part(&options)).Elem().Interface()) {
 				if v.Kind() == reflect.Float64 && math.IsNaN(v.Float()) {
 					continue // it has no default
 				}
-				if e.Kind == scheme.Loss && v.IsZero() && f.Name != "Policy" && f.Name != "Aggregation" {
-					continue // of another policy
-				}
-				values = append(values, fmt.Sprintf("%q: %s", python.name(f.Name), python.value("", v)))
+				values = append(values, fmt.Sprintf("%q: %s", python.name(name), python.value("", v)))
 			}
 			defaults = strings.Join(values, ", ")
 		}
@@ -436,9 +435,13 @@ class Entry(NamedTuple):
 				without = append(without, fmt.Sprintf("%q: %q", k.String(), why))
 			}
 		}
+		noDefault := python.name(e.NoDefault)
+		if noDefault != "" && e.Kind == scheme.Loss { // which is in the policy
+			noDefault = "policy"
+		}
 		formula := inQuotes.ReplaceAllStringFunc(e.Formula, func(word string) string { return "`" + python.name(strings.Trim(word, "`")) + "`" })
 		fmt.Fprintf(&out, "    Entry(\n        %q, %s, %q,\n        %q,\n        %q,\n        %q,\n        %q, %s, %q,\n        {%s},\n        %s,\n        %s, %q, {%s}, %q,\n    ),\n",
-			e.Name, tuple(e.Synonyms), e.Title, e.Doc, e.Source, formula, e.Kind.String(), tuple(e.Of), e.C, defaults, tuple(e.Reads), python.truth[e.SingleEntropies], e.One, strings.Join(without, ", "), python.name(e.NoDefault))
+			e.Name, tuple(e.Synonyms), e.Title, e.Doc, e.Source, formula, e.Kind.String(), tuple(e.Of), e.C, defaults, tuple(e.Reads), python.truth[e.SingleEntropies], e.One, strings.Join(without, ", "), noDefault)
 	}
 	out.WriteString(")\n\"\"\"The catalogue, in the order of reports.\"\"\"\n")
 	return out.String(), nil

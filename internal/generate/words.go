@@ -66,8 +66,8 @@ func (f *function) preset() bool {
 	return true
 }
 
-// goDocs returns the texts of Go: of the methods of Workspace by their names, and of the fields
-// of structs by Struct.Field.
+// goDocs returns the texts of Go: of the methods of Workspace by their names, of types by "type Name",
+// and of the fields of structs by Struct.Field.
 func goDocs(module string) (map[string]string, error) {
 	docs := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(module, "*.go"))
@@ -87,6 +87,12 @@ func goDocs(module string) (map[string]string, error) {
 			case *ast.FuncDecl:
 				if n.Recv != nil && types.ExprString(n.Recv.List[0].Type) == "*Workspace" {
 					docs[n.Name.Name] = n.Doc.Text()
+				}
+			case *ast.GenDecl:
+				for _, spec := range n.Specs {
+					if s, ok := spec.(*ast.TypeSpec); ok {
+						docs["type "+s.Name.Name] = n.Doc.Text()
+					}
 				}
 			case *ast.TypeSpec:
 				s, ok := n.Type.(*ast.StructType)
@@ -147,7 +153,7 @@ func (l language) value(argument string, v reflect.Value) string {
 	switch {
 	case v.Kind() == reflect.Bool:
 		return l.truth[v.Bool()]
-	case v.Kind() == reflect.Uint8:
+	case v.Kind() == reflect.Uint8, v.Kind() == reflect.Interface:
 		return l.constant(argument, fmt.Sprint(v.Interface()))
 	case v.Kind() == reflect.Slice:
 		return l.null
@@ -170,7 +176,15 @@ func (l language) values(options any) string {
 func (l language) valuesOf(c reflect.Type, options any) string {
 	var values []string
 	for _, f := range fieldsOf(c) {
-		values = append(values, l.value(f.Name, goField(options, f.Name)))
+		v, names := goField(options, f.Name), native.Names(problem.Argument{C: f.Name})
+		switch {
+		case v.IsValid():
+			values = append(values, l.value(f.Name, v))
+		case names != nil: // of another policy, as the number
+			values = append(values, l.constant(f.Name, names[0]))
+		default:
+			values = append(values, "0")
+		}
 	}
 	return strings.Join(values, ", ")
 }

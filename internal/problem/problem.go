@@ -134,6 +134,7 @@ var (
 	NoFormat         = text("is %v, want f32, bf16 or f16")
 	NoKL             = text("is %v, want 0: the GPU adds no divergence to the loss yet")
 	NoLoss           = text("is %v, want %v: the GPU has no other loss yet")
+	NoPolicy         = text("is %v, want the loss of a policy, such as the one of %s")
 	NoMethod         = text("is %q, want a method of Workspace that queues work")
 	NoSpans          = text("has %d elements, want none for tokens without span ids")
 	NoStats          = text("has no output: LSE, Entropy, Logprob and LogSumSqProbs are all %s")

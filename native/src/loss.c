@@ -1,14 +1,19 @@
-/* The loss of a policy, and that of the critic: policyloss.go, loss.go and valueloss.go. */
+/* The loss of a policy, and the loss of the critic: policy*.go, loss.go and valueloss.go. */
 #include "internal.h"
 #include "math.h"
 #include "policies.h"
 
 /* ---- The options ---- */
 
-/* Says which option of the choice of tokens is out of range. */
+/* Wants a share above 0 and at most 1 of the tokens to choose. */
+static int check_cov_share(double share, reweight_error *error) {
+	if (share > 0 && share <= 1) return REWEIGHT_OK;
+	return BAD(error, SHARE, REWEIGHT_ARG_COV_SHARE, -1, bits64(share));
+}
+
+/* Says which option of CLIP_COV's choice of tokens is out of range. */
 static int check_cov(const reweight_loss_options *o, reweight_error *error) {
-	if (!(o->cov_share > 0 && o->cov_share <= 1))
-		return BAD(error, SHARE, REWEIGHT_ARG_COV_SHARE, -1, bits64(o->cov_share));
+	if (check_cov_share(o->cov_share, error)) return REWEIGHT_BAD_INPUT;
 	if (!is_finite(o->cov_low)) return BAD(error, FINITE, REWEIGHT_ARG_COV_LOW, -1, bits64(o->cov_low));
 	if (!(o->cov_high >= o->cov_low))
 		return BAD(error, AT_LEAST_COV_LOW, REWEIGHT_ARG_COV_HIGH, -1, bits64(o->cov_high), bits64(o->cov_low));
@@ -50,7 +55,7 @@ static int check_policy(const reweight_loss_options *o, reweight_error *error) {
 		return REWEIGHT_OK;
 	case REWEIGHT_POLICY_DRO: return check_positive(REWEIGHT_ARG_BETA, o->beta, error);
 	case REWEIGHT_POLICY_KL_COV:
-		return rw_check_not_negative(REWEIGHT_ARG_COV_COEF, o->cov_coef, error) || check_cov(o, error);
+		return rw_check_not_negative(REWEIGHT_ARG_COV_COEF, o->cov_coef, error) || check_cov_share(o->cov_share, error);
 	case REWEIGHT_POLICY_SAPO:
 		return rw_check_temperature(REWEIGHT_ARG_TAU_POS, o->tau_pos, error) ||
 		       rw_check_temperature(REWEIGHT_ARG_TAU_NEG, o->tau_neg, error);
@@ -83,8 +88,8 @@ static int check_norm_length(int64_t length, reweight_error *error) {
 }
 
 int rw_check_loss_options(const reweight_loss_options *o, reweight_error *error) {
-	return check_aggregation(o->aggregation, error) || check_policy(o, error) ||
-	       check_norm_length(o->norm_length, error) || rw_check_kl(o->kl, o->kl_coef, error) || check_set(o, error);
+	return check_aggregation(o->aggregation, error) || check_policy(o, error) || check_set(o, error) ||
+	       check_norm_length(o->norm_length, error) || rw_check_kl(o->kl, o->kl_coef, error);
 }
 
 int rw_check_unweighted(const float *weights, const reweight_loss_options *o, reweight_error *error) {

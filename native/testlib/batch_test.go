@@ -74,8 +74,7 @@ func TestScratch(t *testing.T) {
 			return err
 		},
 		"Loss, spans": func(c randomcalls.Caller, out []float32) error {
-			opt := reweight.DefaultGSPO
-			opt.Sequence = reweight.SequenceSpan
+			opt := reweight.LossOptions{Policy: reweight.GSPO{ClipLow: 3e-4, ClipHigh: 4e-4, Sequence: reweight.SequenceSpan}}
 			_, err := c.Loss(out, nil, b, opt)
 			return err
 		},

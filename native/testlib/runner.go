@@ -88,6 +88,9 @@ type Runner struct {
 	value     C.reweight_value_loss_result
 	moments   C.reweight_moments
 	surrogate C.reweight_surrogate_sums
+
+	lossOf        reweight.LossOptions // whose layout is lossOptionsOf
+	lossOptionsOf C.reweight_loss_options
 }
 
 // untouched is what an error looks like that no call has written.

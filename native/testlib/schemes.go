@@ -94,7 +94,7 @@ func spansOf(b *reweight.Batch) int {
 func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch, opt reweight.LossOptions) (reweight.LossResult, error) {
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spansOf(b))
 	defer C.free(ws.scratch)
-	code := C.call_loss(r.functions, ws, &r.loss, floats(grad), floats(weights), batch(b), lossOptions(opt), r.errorOf())
+	code := C.call_loss(r.functions, ws, &r.loss, floats(grad), floats(weights), batch(b), r.lossOptions(opt), r.errorOf())
 	if err := r.result(code, true); err != nil {
 		return reweight.LossResult{}, err
 	}

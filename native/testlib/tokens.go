@@ -6,9 +6,15 @@ package testlib
 import "C"
 
 import (
+	"fmt"
+	"reflect"
+	"slices"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/internal/problem"
+	"github.com/seed621a2839/reweight/native"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // The addresses of arrays.
@@ -64,7 +70,7 @@ func (r *Runner) Multiply(dst, a, b []float32) error {
 func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error) {
 	ws := r.workspaceFor(len(role), 0, 0)
 	defer C.free(ws.scratch)
-	code := C.call_surrogate(r.functions, ws, &r.surrogate, floats(grad), floats(logprobs), floats(old), floats(advantages), floats(weights), roles(role), C.int64_t(len(role)), C.double(scale), lossOptions(opt), r.errorOf())
+	code := C.call_surrogate(r.functions, ws, &r.surrogate, floats(grad), floats(logprobs), floats(old), floats(advantages), floats(weights), roles(role), C.int64_t(len(role)), C.double(scale), r.lossOptions(opt), r.errorOf())
 	if err := r.result(code, false); err != nil {
 		return reweight.SurrogateSums{}, err
 	}
@@ -72,12 +78,39 @@ func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, r
 	return reweight.SurrogateSums{Tokens: int(q.tokens), Clipped: int(q.clipped), Loss: float64(q.loss), LogRatio: float64(q.log_ratio)}, nil
 }
 
-func lossOptions(opt reweight.LossOptions) C.reweight_loss_options {
-	return C.reweight_loss_options{clip_low: C.double(opt.ClipLow), clip_high: C.double(opt.ClipHigh), dual_clip: C.double(opt.DualClip),
-		norm_length: C.int64_t(opt.NormLength), aggregation: C.int32_t(opt.Aggregation), policy: C.int32_t(opt.Policy), sequence: C.int32_t(opt.Sequence),
-		kl: C.int32_t(opt.KL), kl_coef: C.double(opt.KLCoef), tau_pos: C.double(opt.TauPos), tau_neg: C.double(opt.TauNeg), ratio_cap: C.double(opt.RatioCap),
-		power_pos: C.double(opt.PowerPos), decay_pos: C.double(opt.DecayPos), power_neg: C.double(opt.PowerNeg), decay_neg: C.double(opt.DecayNeg),
-		beta: C.double(opt.Beta), cov_share: C.double(opt.CovShare), cov_low: C.double(opt.CovLow), cov_high: C.double(opt.CovHigh), cov_coef: C.double(opt.CovCoef), seed: C.uint64_t(opt.Seed)}
+// lossOptions returns the options as C has them. Those of the last call are kept while its policy
+// is at the same address: no call of a kernel allocates then.
+func (r *Runner) lossOptions(opt reweight.LossOptions) C.reweight_loss_options {
+	address := func(p *reweight.Policy) unsafe.Pointer { return (*[2]unsafe.Pointer)(unsafe.Pointer(p))[1] }
+	if opt != r.lossOf || address(&opt.Policy) != address(&r.lossOf.Policy) { // for -0 is 0
+		r.lossOf, r.lossOptionsOf = opt, layOutLoss(opt)
+	}
+	r.lossOptionsOf.kl_coef = C.double(opt.KLCoef)
+	return r.lossOptionsOf
+}
+
+// layOutLoss lays the options out as C has them. What the policy does not have stays 0.
+func layOutLoss(opt reweight.LossOptions) (c C.reweight_loss_options) {
+	for name, v := range scheme.Fields(opt) {
+		field, ok := reflect.TypeOf(c).FieldByName(problem.Snake(name))
+		if !ok { // Divergence, which is in the name of the policy
+			continue
+		}
+		at := unsafe.Add(unsafe.Pointer(&c), field.Offset)
+		switch v.Kind() {
+		case reflect.Interface: // a policy or none
+			*(*int32)(at) = int32(slices.Index(native.Names(problem.Argument{C: "policy"}), fmt.Sprint(v.Interface())))
+		case reflect.Uint8:
+			*(*int32)(at) = int32(v.Uint())
+		case reflect.Float64:
+			*(*float64)(at) = v.Float()
+		case reflect.Int:
+			*(*int64)(at) = v.Int()
+		case reflect.Uint64:
+			*(*uint64)(at) = v.Uint()
+		}
+	}
+	return c
 }
 
 // Whiten is that of *reweight.Workspace.

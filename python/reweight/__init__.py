@@ -5,7 +5,7 @@ results to the last bit. Arrays are NumPy arrays or tensors of PyTorch, on the C
 GPU; they are read and written where they are, and results are of the same kind.
 """
 
-from . import _catalogue
+from . import _catalogue, _policies
 from ._catalogue import *  # noqa: F403
 from ._cuda import check, prepare
 from ._errors import InputError
@@ -23,6 +23,7 @@ from ._kernels import (
     surrogate,
 )
 from ._library import available_isas, best_isa
+from ._policies import *  # noqa: F403
 from ._rows import TokenStats, row_gradient, token_stats
 from ._schemes import (
     ActFocusResult,
@@ -89,4 +90,4 @@ __all__ = [
     "value_loss",
     "whiten",
 ]
-__all__ += _catalogue.__all__
+__all__ += _catalogue.__all__ + _policies.__all__

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+import dataclasses
+from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _generated
+from . import _generated, _policies
 from ._arrays import F32, Array, ArrayLike, as_numpy, check, check_apart, made_like, output, view
 from ._backend import Backend, backend
 from ._errors import InputError, choice, described, integer, located, number
@@ -26,6 +27,7 @@ from ._generated import (
     SIGNALS,
 )
 from ._library import cpu
+from ._policies import Policy
 from ._scalars import Scalars
 from .batch import Batch, Bound, bind, parts_of
 
@@ -339,97 +341,31 @@ def loss(
     batch: Batch,
     weights: Optional[ArrayLike] = None,
     *,
-    policy: str = POLICIES[DEFAULT_LOSS.policy],
-    clip_low: Optional[float] = None,
-    clip_high: Optional[float] = None,
-    dual_clip: Optional[float] = None,
+    policy: Union[str, Policy] = POLICIES[DEFAULT_LOSS.policy],
     aggregation: Optional[str] = None,
     norm_length: int = DEFAULT_LOSS.norm_length,
-    sequence: str = SEQUENCES[DEFAULT_LOSS.sequence],
-    tau_pos: Optional[float] = None,
-    tau_neg: Optional[float] = None,
-    ratio_cap: Optional[float] = None,
-    power_pos: Optional[float] = None,
-    decay_pos: Optional[float] = None,
-    power_neg: Optional[float] = None,
-    decay_neg: Optional[float] = None,
-    beta: Optional[float] = None,
-    cov_share: Optional[float] = None,
-    cov_low: Optional[float] = None,
-    cov_high: Optional[float] = None,
-    cov_coef: Optional[float] = None,
-    seed: int = DEFAULT_LOSS.seed,
     kl: str = KLS[DEFAULT_LOSS.kl],
     kl_coef: float = DEFAULT_LOSS.kl_coef,
     out: Optional[ArrayLike] = None,
 ) -> LossResult:
     """Computes the loss of a policy with token weights, and its gradient with respect to each
-    log-probability. With raw = logprobs - old_logprobs, d = clamp(raw, -20, 20), rho = e^d and
-    clip(x) = clamp(x, 1 - clip_low, 1 + clip_high), the loss l of a token and its derivative l'
-    by the token's log-probability are
+    log-probability:
 
-        ppo      l = max(-A s, -A clip(s)); where A < 0: min(l, -A dual_clip)
-                 s = rho    l' = -A rho
-        gspo     the same with s = exp(min(mean raw, 10)) over the sequence    l' = -A s
-        grpo_s   the same with s = mean rho over the sequence    l' = -A rho
-        cispo    l = -c A logprobs    l' = -c A    c = clip(rho)
-        sapo     l = -A 4 s / tau    l' = -A 4 s (1 - s) rho    s = sigmoid(tau (rho - 1))
-        pg       l = -A logprobs    l' = -A
-        dppo_tv  l = -c A logprobs    l' = -c A    c = min(rho, ratio_cap), but 0 where
-                 pi - pi_old > clip_high and A > 0, or pi - pi_old < -clip_low and A <= 0
-        vespo    l = -phi A logprobs    l' = -phi A    phi = exp(decay + power y - decay e^y)
-                 y = clamp(sum d, log 1e-8, 20) over the trajectory
-        dppo_kl  as dppo_tv, with c 0 where kl > clip_high, A > 0 and pi > pi_old, or
-                 kl > clip_low, A <= 0 and pi < pi_old; with q = pi_old,
-                 kl = q log(q/pi) + (1-q) log((1-q + 1e-8) / (1-pi + 1e-8))
-        dro      l = -(A logprobs - beta raw^2 / 2)    l' = -(A - beta raw)
-        gmpo     of a trajectory with n response tokens: -A_q rho_q
-                 A_q = sum A / (n + 1e-8)    rho_q = exp(min(sum m / (n + 1e-8), 20))
-                 m = s min(s raw, s clamp(raw, -clip_low, clip_high)), s the sign of A, -1, 0 or 1
-        clip_cov as ppo without the dual clip; at chosen tokens l = 0 and l' = 0
-        kl_cov   l = -A rho, and + cov_coef |raw| at chosen tokens
-                 l' = -A rho, and + cov_coef sign(raw)
+        reweight.loss(batch, weights)                                          # PPO
+        reweight.loss(batch, weights, policy="gspo")                           # GSPO's defaults
+        reweight.loss(batch, weights, policy=reweight.GSPO(clip_low=1e-4))     # another constant
 
-    In the first three l' is 0 where l is not -A s. Where l' has rho in it, l' is 0 where d is
-    not raw; so is gspo's where the mean is above 10, and gmpo's where it is above 20. A token counts as clipped in the first
-    three where -A clip(s) is the larger, in cispo where c is not rho, in dppo_tv and dppo_kl
-    where c is 0, in gmpo where m is not raw and A is not 0, and in clip_cov also where it is
-    chosen. PPO is arXiv 1707.06347 (verl, compute_policy_loss_vanilla), GSPO 2507.18071, GRPO-S
-    2508.04349, CISPO 2506.13585, SAPO 2511.20347, DPPO 2602.04879, VESPO 2602.10693, GMPO
-    2507.20673, Clip-Cov and KL-Cov 2505.22617; DRO is verl's.
-
-    clip_cov and kl_cov choose among the n response tokens of the call by the covariance
-    c = (A - mean A) (logprobs - mean logprobs), with means over these tokens. kl_cov chooses the
-    max(1, floor(cov_share n)) with the largest c, of equal ones the first; clip_cov as many of
-    those that ppo does not clip and cov_low < c < cov_high, at random by seed. gmpo's loss is
-    the mean over all trajectories of the batch, whatever the aggregation, which is that of the
-    KL alone; one without response tokens adds 0 and counts.
-
-    Where an option may be None, that is the default of the policy, of reweight.h; options that
-    the policy does not use do not matter.
-
-    weights: those of actfocus, float32; None stands for ones. dro, gmpo, clip_cov and kl_cov
+    weights: those of actfocus, float32; None stands for ones. DRO, GMPO, ClipCov and KLCov
         have none.
-    policy: one of the names above.
-    clip_low, clip_high: in ppo, gspo, grpo_s and clip_cov clip_low is in [0, 1]; both are at
-        least 0, and one of them is not 0.
-    dual_clip: of ppo, gspo and grpo_s: bound of the loss where A < 0, in units of |A|: above 1,
-        or 0 for none.
+    policy: one of reweight.PPO, GSPO, GRPOS, GMPO, CISPO, PG, DPPOTV, DPPOKL, VESPO, SAPO, DRO,
+        ClipCov and KLCov, which have the formulas and the constants; or the name of one, for
+        its defaults: "ppo", "gspo", "grpo_s", "gmpo", "cispo", "pg", "dppo_tv", "dppo_kl",
+        "vespo", "sapo", "clip_cov" or "kl_cov". DRO has no default.
     aggregation: "token_mean" is sum w l / sum w over the batch; "seq_mean_token_sum" and
         "seq_mean_token_mean" are means over trajectories of sum w l and of sum w l / sum w;
         "seq_mean_token_sum_norm" is the sum over trajectories of sum w l, over norm_length.
+        None is the one of the policy's paper.
     norm_length: tokens; 0 is the longest trajectory, with its masked tokens.
-    sequence: what gspo and grpo_s take the ratio of: "trajectory", or "span", turn by turn.
-    tau_pos, tau_neg: tau of sapo where A > 0, and elsewhere; 1e-30 to 1e30.
-    ratio_cap: of dppo_tv and dppo_kl: the largest ratio; above 0.
-    power_pos, decay_pos, power_neg, decay_neg: of vespo, where A >= 0, and where A < 0; at
-        least 0, and not all of them 0.
-    beta: of dro: of the penalty; above 0, and without a default.
-    cov_share: of clip_cov and kl_cov: share of the response tokens that are chosen; above 0 and
-        at most 1.
-    cov_low, cov_high: of clip_cov: a token is chosen where c is between them.
-    cov_coef: of kl_cov: of the penalty of chosen tokens; at least 0.
-    seed: of clip_cov, an integer of 64 bits: another one for each step.
     kl, kl_coef: kl_coef times the divergence from the reference is added to the loss,
         aggregated in the same way with weights of 1; 0 adds none. With x = logprobs -
         ref_logprobs and y = clamp(-x, -20, 20), kl is "k3", min(10, e^y - y - 1), "k2", x^2/2,
@@ -444,21 +380,14 @@ def loss(
     may be infinite or NaN, and where w A rho is below 1e-37, they are coarse.
 
     Reads role, logprobs, old_logprobs and advantages, ref_logprobs if set or if kl_coef is not
-    0, seq_offsets unless the aggregation is "token_mean" and the policy none of gspo, grpo_s,
-    vespo and gmpo, and span_ids where the sequence is the span. The values of masked tokens do not
+    0, seq_offsets unless the aggregation is "token_mean" and the policy none of GSPO, GRPOS,
+    VESPO and GMPO, and span_ids where the sequence is the span. The values of masked tokens do not
     matter. Raises InputError, a ValueError, for a wrong shape or option, for a weight that is
-    not finite, and with another policy than ppo or with a kl_coef for a value of a response
-    token that is not; nothing is written then. A GPU has ppo without a kl_coef alone; all else
+    not finite, and with another policy than PPO or with a kl_coef for a value of a response
+    token that is not; nothing is written then. A GPU has PPO without a kl_coef alone; all else
     is an InputError there.
     """
-    options = loss_values(
-        dict(
-            policy=policy, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip, aggregation=aggregation,
-            norm_length=norm_length, sequence=sequence, tau_pos=tau_pos, tau_neg=tau_neg, ratio_cap=ratio_cap,
-            power_pos=power_pos, decay_pos=decay_pos, power_neg=power_neg, decay_neg=decay_neg, beta=beta,
-            cov_share=cov_share, cov_low=cov_low, cov_high=cov_high, cov_coef=cov_coef, seed=seed, kl=kl, kl_coef=kl_coef,
-        )
-    )
+    options = loss_values(dict(policy=policy, aggregation=aggregation, norm_length=norm_length, kl=kl, kl_coef=kl_coef))
     grad, result = run_loss(batch, weights, _generated.LossOptions(*options), out)
     value, *others = result.values()
     return LossResult(value, grad, *others)
@@ -508,22 +437,47 @@ def loss_options(values: Dict[str, Any]) -> _generated.LossOptions:
     return options
 
 
-def loss_values(options: Dict[str, Any]) -> List[Any]:
-    """Returns the fields of LossOptions of options of loss: the defaults of the policy where they are None."""
-    if options["policy"] == "dro" and options["beta"] is None:
-        raise InputError("beta", "is None, want a finite number above 0: dro has no default")
-    values = []
-    defaults = _generated.LOSS_DEFAULTS[choice("policy", options["policy"], POLICIES)]
+def policy_of(policy: Union[str, Policy]) -> Policy:
+    """Returns the policy, or the one of that name with its defaults."""
+    if type(policy) in _policies.POLICIES.values():
+        return policy  # type: ignore[return-value]
+    if not isinstance(policy, str):
+        classes = ", ".join(c.__name__ for c in _policies.POLICIES.values())
+        raise TypeError(f"policy is {described(policy)}, want the name of a loss, or one of reweight's {classes}")
+    choice("policy", policy, POLICIES)
+    try:
+        return _policies.POLICIES[policy]()
+    except TypeError:
+        raise InputError("policy", f'is "{policy}", want {without_default(policy)}: it has no default') from None
+
+
+def without_default(policy: str) -> str:
+    """Says how to make the policy of that name, of which a constant has no default: "reweight.DRO(beta=...)"."""
+    of = _policies.POLICIES[policy]
+    lacking = (f"{field.name}=..." for field in dataclasses.fields(of) if field.default is dataclasses.MISSING)
+    return f"reweight.{of.__name__}({', '.join(lacking)})"
+
+
+def loss_values(options: Dict[str, Any], unread: Collection[str] = ()) -> List[Any]:
+    """Returns the fields of LossOptions of options of loss. Those that are unread are 1."""
+    policy = policy_of(options["policy"])
+    defaults = _generated.LOSS_DEFAULTS[POLICIES.index(policy.name)]
+    values: List[Any] = []
     for name, *_ in _generated.LossOptions._fields_:
-        value = options[name]
-        if value is None:
+        if name == "policy":
+            value = POLICIES.index(policy.name)
+        elif name in unread:
+            value = 1.0
+        elif not hasattr(policy, name) and options.get(name) is None:  # of another policy, or its aggregation
             value = getattr(defaults, name)
-        elif name in NAMES:
-            value = choice(name, value, NAMES[name])
-        elif name in ("norm_length", "seed"):
-            value = integer(name, value, 64)
         else:
-            value = number(name, value)
+            value = options[name] if name in options else getattr(policy, name)
+            if name in NAMES:
+                value = choice(name, value, NAMES[name])
+            elif name in ("norm_length", "seed"):
+                value = integer(name, value, 64)
+            else:
+                value = number(name, value)
         values.append(value)
     return values
 

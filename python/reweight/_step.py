@@ -58,7 +58,7 @@ class Step:
     entries: of the catalogue, those that are computed, in that order.
     options: of each entry by its name, and of "group_norm" and "uniform", which stand in for
         advantages and a loss that nobody named. They may be changed between calls. One that has no
-        default is None, and has to be set: delta of "off_policy_mask", and for run beta of "dro".
+        default is None, and has to be set: delta of "off_policy_mask", and for run the policy of "dro".
     vocab: the texts of tokens in a notebook, which shows the first trajectory of the batch that
         credit had last, if that still exists: as reweight.show has it. None: ids are shown.
     """
@@ -183,7 +183,8 @@ class Step:
         """Returns the options of the entry, of which none without a default may be None."""
         options = self.options[e.name]
         if e.no_default and options.get(e.no_default) is None:
-            raise InputError(f'options["{e.name}"]["{e.no_default}"]', "is None, want a number: it has no default")
+            want = _schemes.without_default(e.name) if e.kind == "loss" else "a number"
+            raise InputError(f'options["{e.name}"]["{e.no_default}"]', f"is None, want {want}: it has no default")
         return options
 
     def _compute(self, e: Entry, batch: Batch) -> Any:

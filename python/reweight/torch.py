@@ -243,16 +243,20 @@ def _loss_arguments(batch: reweight.Batch, weights: Any, options: Dict[str, Any]
         raise TypeError(f"batch is {described(batch)}, want a Batch")
     for name in options:
         if name not in _LOSS_OPTIONS:
-            raise TypeError(f"loss has no option {name}, want one of {', '.join(_LOSS_OPTIONS)}")
+            of_policy = ": a policy has the constants of its loss, such as reweight.PPO(clip_low=0.2)"
+            raise TypeError(f"loss has no option {name}, want one of {', '.join(_LOSS_OPTIONS)}{of_policy}")
     arrays = []
     for name in ("role", "seq_offsets", "span_ids", "old_logprobs", "advantages", "ref_logprobs"):
         array = getattr(batch, name)
         if array is None and name in ("role", "old_logprobs", "advantages"):
             raise InputError(name, f"is None, want the shape {list(shape)}, one element per token")
         arrays.append(_tensor(name, array))
-    numbers = {name: x for name, x in options.items() if name in _operators.LOSS_NUMBERS and x is not None}
-    others = {name: 1.0 if name in numbers else x for name, x in options.items()}  # of numbers only that they are given
-    values = _schemes.loss_values({**_LOSS_OPTIONS, **others})
+    policy = options.get("policy")
+    numbers = {name: x for name, x in options.items() if name in _operators.LOSS_NUMBERS}
+    if policy is not None and not isinstance(policy, str):  # a name has the defaults
+        policy = _schemes.policy_of(policy)
+        numbers.update({name: getattr(policy, name) for name in _operators.LOSS_NUMBERS if hasattr(policy, name)})
+    values = _schemes.loss_values({**_LOSS_OPTIONS, **options}, numbers)
     integers = [x for x, (name, *_) in zip(values, _LossOptions._fields_) if name not in _operators.LOSS_NUMBERS]
     return [*arrays, _tensor("weights", weights), list(numbers), _numbers(numbers), *integers]
 

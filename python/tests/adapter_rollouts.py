@@ -83,10 +83,10 @@ def scheme(rollouts, credit, **more):
 
 def weighted_loss(rollouts, credit, aggregation, norm_length=0, **more):
     """Returns the loss of the library: weights on the terms, factors on the advantages."""
-    options = {key: more.pop(key) for key in ("clip_low", "clip_high", "dual_clip") if key in more}
+    policy = more.pop("policy", "ppo")
     weights, factors = scheme(rollouts, credit, **more)
     b = batch(rollouts, advantages=rollouts.advantages * factors, **more)
-    return float(reweight.loss(b, weights=weights, aggregation=aggregation, norm_length=norm_length, **options).loss)
+    return float(reweight.loss(b, weights=weights, aggregation=aggregation, norm_length=norm_length, policy=policy).loss)
 
 
 def surrogate(rollouts, advantages, clip_low=0.2, clip_high=0.28, dual_clip=3.0):

@@ -81,7 +81,7 @@ def near(rank, sizes, group):
         role=torch.ones(9, dtype=torch.uint8), old_logprobs=chosen_of.float().detach() - 0.1, advantages=numbers((9,), 3),
         seq_offsets=torch.tensor([0, 9]),
     )  # fmt: skip
-    want = reweight.torch.loss(chosen_of.float(), batch, clip_low=1, clip_high=9)[0]
+    want = reweight.torch.loss(chosen_of.float(), batch, policy=reweight.PPO(clip_low=1, clip_high=9))[0]
     of = [*torch.autograd.grad(chosen_of.sum() + h.sum(), exact, retain_graph=True), *torch.autograd.grad(want, exact)]
     of = [g if i % 3 == 0 else g.split(sizes)[rank] for i, g in enumerate(of)]
     found = {}
@@ -89,7 +89,7 @@ def near(rank, sizes, group):
         parts = hidden, cut(weight, rank, sizes), cut(bias, rank, sizes)
         options = dict(bias=parts[2], chunk=chunk, group=group)
         stats = linear_token_stats(*parts[:2], ids, lse=True, log_sum_sq_probs=True, **options)
-        value, _ = linear_loss(*parts[:2], ids, batch, clip_low=1, clip_high=9, **options)
+        value, _ = linear_loss(*parts[:2], ids, batch, policy=reweight.PPO(clip_low=1, clip_high=9), **options)
         got = torch.autograd.grad(stats[0].sum() + stats[1].sum(), parts), torch.autograd.grad(value, parts)
         lse = torch.logsumexp(exact[0] @ exact[1].t() + exact[2], -1)
         pairs = zip((*stats, value, *got[0], *got[1]), (chosen_of, h, lse, torch.logsumexp(2 * l, -1), want, *of))
@@ -166,9 +166,9 @@ def refused(rank, sizes, group):
         "an unknown policy": dict(policy="gsop"),
         "an unknown option": dict(cliplow=1),
         "kl_coef": dict(kl_coef=0.1),
-        "clip_low": dict(clip_low=0.3),
-        "clip_low of a word": dict(clip_low="low"),
-        "seed": dict(seed=9),
+        "clip_low": dict(policy=reweight.PPO(clip_low=0.3)),
+        "clip_low of a word": dict(policy=reweight.PPO(clip_low="low")),
+        "seed": dict(policy=reweight.ClipCov(seed=9)),
         "aggregation": dict(aggregation="seq_mean_token_mean"),
         "seq_offsets": dict(seq_offsets=torch.tensor([0, 100, ROWS])),
         "no seq_offsets": dict(seq_offsets=None),

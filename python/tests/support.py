@@ -1,5 +1,6 @@
 """What the tests share: the files of testdata, the program of the project, and equality of bits."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -12,6 +13,8 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+
+import reweight
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTDATA = ROOT / "testdata"
@@ -33,6 +36,14 @@ def program():
     folder = tempfile.TemporaryDirectory()
     subprocess.run(["go", "build", "-o", folder.name, "./cmd/reweight"], cwd=ROOT, check=True)
     return folder
+
+
+def with_policy(options):
+    """The options of reweight.loss, from such as have the constants of the policy beside its name."""
+    options = dict(options)
+    of = reweight._policies.POLICIES[options.pop("policy", "ppo")]
+    names = {field.name for field in dataclasses.fields(of)}
+    return {"policy": of(**{name: options.pop(name) for name in list(options) if name in names}), **options}
 
 
 _DTYPES = {"U8": np.uint8, "I32": np.int32, "I64": np.int64, "F32": np.float32, "BF16": np.uint16, "F16": np.float16}

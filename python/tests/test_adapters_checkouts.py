@@ -322,7 +322,7 @@ class PrimeRLCheckout(CheckoutCase):
                     new, old, None, [torch.tensor(row, dtype=torch.float32) for row in advantages], [row == row for row in old],
                     None, None, None, lambda inputs: loss.default_loss_fn(inputs, config), int(share.mask.sum()), 1, 1,
                 )  # fmt: skip
-                self.assertLoss(got, share, credit, "token_mean", clip_low=1.0, clip_high=1e9, dual_clip=0.0)
+                self.assertLoss(got, share, credit, "token_mean", policy=reweight.PPO(clip_low=1.0, clip_high=1e9, dual_clip=0.0))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ del FUNCTIONS["overlong"]  # which has an element for each trajectory
 
 
 # Options without a default: of the entry, and the flag of the command line.
-GIVEN = {"off_policy_mask": ("delta", 0.05, "-delta"), "dro": ("beta", 0.5, "-dro-beta")}
+GIVEN = {"off_policy_mask": ("delta", 0.05, "-delta"), "dro": ("policy", reweight.DRO(beta=0.5), "-dro-beta")}
 
 
 def step_of(name):
@@ -48,7 +48,7 @@ def step_of(name):
     for entry, (option, value, flag) in GIVEN.items():
         if entry in step.options:
             step.options[entry][option] = value
-            flags.append(f"{flag}={value}")
+            flags.append(f"{flag}={getattr(value, 'beta', value)}")
     return step, flags
 
 
@@ -143,7 +143,8 @@ class Functions(TestCase):
             walked += 1
             lacking = [(entry, GIVEN[entry]) for entry in GIVEN if entry in step.options]
             for entry, (option, value, _) in lacking:
-                problem = f'options["{entry}"]["{option}"] is None, want a number: it has no default'
+                want = "reweight.DRO(beta=...)" if entry == "dro" else "a number"
+                problem = f'options["{entry}"]["{option}"] is None, want {want}: it has no default'
                 argument = f'options["{entry}"]["{option}"]'
                 with self.subTest(name):
                     self.assertIsNone(step.options[entry][option])

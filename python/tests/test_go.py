@@ -27,7 +27,7 @@ OPTIONS = [
         {"signal": "log_ratio"},
         {"scope": "batch"},
         {},
-        {"aggregation": "seq_mean_token_sum", "clip_low": 0.1, "clip_high": 0.1, "dual_clip": 0},
+        {"aggregation": "seq_mean_token_sum", "policy": reweight.PPO(clip_low=0.1, clip_high=0.1, dual_clip=0)},
     ),
     (
         ["-aggregation=seq_mean_token_mean", "-divide-by-std=false"],

@@ -1,5 +1,6 @@
 """The golden answers in float64: golden_test.go has the same tolerances."""
 
+import dataclasses
 import json
 import math
 import unittest
@@ -70,7 +71,7 @@ class Golden(TestCase):
                 advantages=f32(c["advantages"]),
             )
             o = c["options"]
-            got = reweight.loss(b, f32(c["weights"]), clip_low=o["lo"], clip_high=o["hi"], dual_clip=o["dual"])
+            got = reweight.loss(b, f32(c["weights"]), policy=reweight.PPO(o["lo"], o["hi"], o["dual"]))
             self.assertNear(got.loss, c["loss"])
             self.assertNear(got.clip_fraction, c["clip_fraction"])
             self.assertNear(got.grad, c["gradient"])
@@ -91,9 +92,11 @@ class Golden(TestCase):
             o = c["options"]
             names = {"lo": "clip_low", "hi": "clip_high", "dual": "dual_clip", "cap": "ratio_cap"}
             names |= {"k_pos": "power_pos", "l_pos": "decay_pos", "k_neg": "power_neg", "l_neg": "decay_neg"}
-            names |= {"tau_pos": "tau_pos", "tau_neg": "tau_neg", "norm": "norm_length", "level": "sequence"}
-            options = {ours: o[name] for name, ours in names.items()}
-            options |= {"policy": o["kind"].replace("-", "_"), "aggregation": o["agg"].replace("-", "_")}
+            names |= {"tau_pos": "tau_pos", "tau_neg": "tau_neg", "level": "sequence"}
+            policy = reweight._policies.POLICIES[o["kind"].replace("-", "_")]
+            fields = [field.name for field in dataclasses.fields(policy)]
+            constants = {ours: o[name] for name, ours in names.items() if ours in fields}
+            options = {"policy": policy(**constants), "norm_length": o["norm"], "aggregation": o["agg"].replace("-", "_")}
             weights = f32(c["weights"]) if "weights" in c else None
             with self.subTest(case=c["name"], **options):
                 if "error" in c:

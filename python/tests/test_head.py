@@ -288,9 +288,9 @@ class Loss(Case):
         weights = numbers((300,), 50).abs()
         for dtype, with_bias, options in (
             (torch.float32, True, {}),
-            (torch.float32, False, dict(aggregation="seq_mean_token_mean", clip_low=0.1)),
+            (torch.float32, False, dict(aggregation="seq_mean_token_mean", policy=reweight.PPO(clip_low=0.1))),
             (torch.float32, False, dict(softcap=3.0, logit_scale=0.5, temperature=0.7, aggregation="seq_mean_token_sum")),
-            (torch.float32, True, dict(policy="grpo_s", clip_high=1e30, kl_coef=0.01)),
+            (torch.float32, True, dict(policy=reweight.GRPOS(clip_high=1e30), kl_coef=0.01)),
             (torch.bfloat16, True, {}),
         ):
             batch = self.batch(ref_logprobs=-numbers((300,), 51).abs())
@@ -331,7 +331,7 @@ class Loss(Case):
                     batch.role = torch.ones_like(batch.role)
                 hidden, weight, bias, ids = operands(300, 50, 8)
                 leaves = [t.detach().to(d).requires_grad_() for t, d in zip((hidden, weight, bias), dtypes)]
-                options = dict(policy=policy, kl_coef=0.1, **{"beta": 0.5} if policy == "dro" else {})
+                options = dict(policy=reweight.DRO(beta=0.5) if policy == "dro" else policy, kl_coef=0.1)
                 with self.subTest(dtypes=dtypes, autocast=cast, masked=masked, policy=policy):
                     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast):
                         logprobs, _ = linear_token_stats(*leaves[:2], ids, bias=leaves[2], mask=batch.role)

@@ -1,5 +1,6 @@
 """The operators of reweight.torch in PyTorch's compilers and transforms."""
 
+import dataclasses
 import itertools
 import unittest
 import warnings
@@ -11,7 +12,7 @@ except ImportError:
 
 import numpy as np
 import reweight
-from reweight import _operators
+from reweight import _operators, _policies
 from reweight.torch import linear_loss, linear_token_stats, loss, token_stats, value_loss
 from test_torch import Case, Stats, chosen, expected, numbers
 
@@ -83,7 +84,7 @@ class Check(unittest.TestCase):
                 args = [numbers(shape, 1, 1, dtype).requires_grad_(on) for shape, on in zip(shapes, wanted)]
                 self.check(
                     ops.linear_loss, *args, ids, 16, exact(0.7, 1), dtype, "", role, None, None, old, advantages,
-                    ref, weights.abs(), *loss_options(aggregation="seq_mean_token_mean", clip_low=0.1, kl_coef=0.01), wanted,
+                    ref, weights.abs(), *loss_options(aggregation="seq_mean_token_mean", policy=reweight.PPO(clip_low=0.1), kl_coef=0.01), wanted,
                 )  # fmt: skip
 
     def test_loss(self):
@@ -97,7 +98,7 @@ class Check(unittest.TestCase):
                 flat = (lambda t: t.reshape(-1)) if packed else (lambda t: t)
                 self.check(
                     ops.loss, flat(new).clone().requires_grad_(), flat(role), offsets, None, flat(old), flat(advantages),
-                    flat(ref), flat(weights).abs() if w else None, *loss_options(aggregation=aggregation, clip_low=0.1, kl_coef=0.01),
+                    flat(ref), flat(weights).abs() if w else None, *loss_options(aggregation=aggregation, policy=reweight.PPO(clip_low=0.1), kl_coef=0.01),
                 )  # fmt: skip
 
 
@@ -185,19 +186,29 @@ class Compiled(Case):
         ids, role = chosen((2, 5), 40, 4), torch.ones(2, 5, dtype=torch.uint8)
         new, old, other, ref = (numbers((2, 5), seed, 0.3) for seed in range(5, 9))
         arrays = dict(role=role, old_logprobs=old, advantages=other, ref_logprobs=ref, values=old, returns=other)
-        of_loss = lambda *names, shift={}, **more: (
-            lambda x, new: loss(
-                new, reweight.Batch(**arrays), **more, **{name: x + shift.get(name, 0) for name in names}
-            )[:1], [new],
-        )  # fmt: skip
+
+        def options(names, policy="ppo", shift={}, **more):
+            """What makes the options of a loss of a number: the constants of the policy and others."""
+            of = _policies.POLICIES[policy]
+            fields = [field.name for field in dataclasses.fields(of) if field.name in names]
+            others = [name for name in names if name not in fields]
+            return lambda x: {
+                "policy": of(**{name: x + shift.get(name, 0) for name in fields}), **more, **{name: x for name in others}
+            }  # fmt: skip
+
+        def of_loss(*names, **more):
+            made = options(names, **more)
+            return lambda x, new: loss(new, reweight.Batch(**arrays), **made(x))[:1], [new]
+
         of_critic = lambda name, **more: (
             lambda x, new: value_loss(new, reweight.Batch(**arrays), **more, **{name: x})[:1], [new]
         )  # fmt: skip
         of_head = lambda name: (lambda x, h, w: linear_token_stats(h, w, ids, lse=True, **{name: x}), [hidden, weight])
-        of_both = lambda *names, **more: (
-            lambda x, h, w: linear_loss(h, w, ids, reweight.Batch(**arrays), **more, **{name: x for name in names})[:1],
-            [hidden, weight],
-        )  # fmt: skip
+
+        def of_both(*names, **more):
+            made = options(names, **more)
+            return lambda x, h, w: linear_loss(h, w, ids, reweight.Batch(**arrays), **made(x))[:1], [hidden, weight]
+
         shares, counts = [(k + 1) / 16 for k in range(12)], range(1, 13)
         per_length = dict(aggregation="seq_mean_token_sum_norm")
         steps = {
@@ -276,7 +287,7 @@ class Compiled(Case):
     def test_loss(self):
         def step(logprobs, role, old, advantages, weights):
             batch = reweight.Batch(role=role, old_logprobs=old, advantages=advantages)
-            value, metrics = loss(logprobs, batch, weights, aggregation="seq_mean_token_mean", clip_low=0.1)
+            value, metrics = loss(logprobs, batch, weights, aggregation="seq_mean_token_mean", policy=reweight.PPO(clip_low=0.1))
             return value, metrics.clip_fraction, metrics.tokens, metrics.grad
 
         leaves = lambda n: (
@@ -343,7 +354,7 @@ class InferenceMode(unittest.TestCase):
             return reweight.Batch(**{name: arrays.pop(name) for name in of_batch if name in arrays})
 
         def of_loss(new, weights, **arrays):
-            return loss(new, batch(arrays), weights, kl_coef=0.1, policy="gspo", sequence="span")[:1]
+            return loss(new, batch(arrays), weights, kl_coef=0.1, policy=reweight.GSPO(sequence="span"))[:1]
 
         def of_head(hidden, weight, ids, **more):
             return linear_token_stats(hidden, weight, ids, **more)

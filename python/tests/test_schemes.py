@@ -285,40 +285,40 @@ class Errors(TestCase):
             (
                 "clip_low",
                 "clip_low is 0 like clip_high, want one that is not 0, as in the defaults of loss",
-                lambda: reweight.loss(b, clip_low=0, clip_high=0),
+                lambda: reweight.loss(b, policy=reweight.PPO(clip_low=0, clip_high=0)),
             ),
             (
                 "clip_low",
                 "clip_low is 0 like clip_high, want one that is not 0, as in the defaults of gspo",
-                lambda: reweight.loss(b, policy="gspo", clip_low=0, clip_high=0),
+                lambda: reweight.loss(b, policy=reweight.GSPO(clip_low=0, clip_high=0)),
             ),
             (
                 "power_pos",
                 "power_pos is 0 like decay_pos, power_neg and decay_neg, want one that is not 0, as in the defaults of vespo",
-                lambda: reweight.loss(b, policy="vespo", power_pos=0, decay_pos=0, power_neg=0, decay_neg=0),
+                lambda: reweight.loss(b, policy=reweight.VESPO(0, 0, 0, 0)),
             ),
             (
                 "ratio_cap",
                 "ratio_cap is 0, want a finite number above 0",
-                lambda: reweight.loss(b, policy="dppo_tv", ratio_cap=0),
+                lambda: reweight.loss(b, policy=reweight.DPPOTV(ratio_cap=0)),
             ),
-            ("beta", "beta is None, want a finite number above 0: dro has no default", lambda: reweight.loss(b, policy="dro")),
+            ("policy", 'policy is "dro", want reweight.DRO(beta=...): it has no default', lambda: reweight.loss(b, policy="dro")),
             (
                 "cov_high",
                 "cov_high is 0.5, want at least the 1 of cov_low",
-                lambda: reweight.loss(b, policy="clip_cov", cov_high=0.5),
+                lambda: reweight.loss(b, policy=reweight.ClipCov(cov_high=0.5)),
             ),
             (
                 "weights",
                 "weights is given, want none: this policy has no weights of tokens",
                 lambda: reweight.loss(b, b.advantages, policy="gmpo"),
             ),
-            ("seed", "seed is 9223372036854775808, want an integer of 64 bits", lambda: reweight.loss(b, seed=1 << 63)),
+            ("seed", "seed is 9223372036854775808, want an integer of 64 bits", lambda: reweight.loss(b, policy=reweight.ClipCov(seed=1 << 63))),
             ("kl", 'kl is "k4", want one of [k3 k2 k1 abs k3+ k1+ abs+]', lambda: reweight.loss(b, kl="k4")),
             (
                 "span_ids",
                 "span_ids is None, want the shape [{}], one element per token".format(len(b.role)),
-                lambda: reweight.loss(dataclasses.replace(b, span_ids=None), policy="gspo", sequence="span"),
+                lambda: reweight.loss(dataclasses.replace(b, span_ids=None), policy=reweight.GSPO(sequence="span")),
             ),
         ):
             self.assertInputError(argument, text, call)
@@ -334,7 +334,7 @@ class Errors(TestCase):
                     new = np.array([-0.5 + min(far, 0), -0.5], np.float32)
                     old = np.array([-0.5 - max(far, 0), -0.5], np.float32)
                     b = Batch(role, seq_offsets=offsets, logprobs=new, old_logprobs=old, advantages=np.full(2, advantage, np.float32))
-                    r = reweight.loss(b, policy=policy, beta=0.5)
+                    r = reweight.loss(b, policy=reweight.DRO(beta=0.5) if policy == "dro" else policy)
                     self.assertTrue(np.isfinite(r.loss) and np.isfinite(r.grad).all(), (policy, far, advantage, r))
 
     def test_elements_of_padded_batches(self):
@@ -370,7 +370,7 @@ class Errors(TestCase):
             (
                 "dual_clip",
                 "dual_clip is 1, want a finite number above 1, or 0 for none",
-                lambda: reweight.loss(b, dual_clip=1),
+                lambda: reweight.loss(b, policy=reweight.PPO(dual_clip=1)),
             ),
             ("norm_length", "norm_length is -1, want at least 0", lambda: reweight.loss(b, norm_length=-1)),
             (

@@ -12,7 +12,7 @@ from pathlib import Path
 from support import ROOT, TestCase
 
 import reweight
-from reweight import _generated, _schemes
+from reweight import _generated, _policies, _schemes
 
 COMPILER = next((c for c in (os.environ.get("CC"), "cc", "gcc", "clang") if c and shutil.which(c)), None)
 HEADER = ROOT / "native" / "reweight.h"
@@ -23,7 +23,6 @@ DEFAULTS = {
     "reweight_aem_options": ("AEM", reweight.aem),
     "reweight_grpo_options": ("GRPO", reweight.grpo),
     "reweight_gae_options": ("GAE", reweight.gae),
-    "reweight_loss_options": ("LOSS", reweight.loss),
 }
 # By the numbers of the policies.
 POLICY_DEFAULTS = ("LOSS", "GSPO", "GRPO_S_LOSS", "CISPO", "SAPO", "PG", "DPPO_TV", "VESPO", "DPPO_KL", "DRO", "GMPO", "CLIP_COV", "KL_COV")
@@ -53,7 +52,7 @@ class Header(TestCase):
         for role in ("MASKED", "REASONING", "ACTION"):
             lines.append(f'printf("{role} %d\\n", (int)REWEIGHT_ROLE_{role});')
         macros = [(struct, macro) for struct, (macro, _) in DEFAULTS.items()]
-        for struct, macro in macros + [("reweight_loss_options", macro) for macro in POLICY_DEFAULTS[1:]]:
+        for struct, macro in macros + [("reweight_loss_options", macro) for macro in POLICY_DEFAULTS]:
             lines.append(f"{struct} {macro} = REWEIGHT_DEFAULT_{macro};")
             for name, _ in STRUCTS[struct]._fields_:
                 lines.append(f'printf("{macro}.{name} %.17g\\n", (double){macro}.{c_name(name)});')
@@ -81,8 +80,6 @@ class Header(TestCase):
             parameters = inspect.signature(function).parameters
             for field, _ in STRUCTS[struct]._fields_:
                 default = parameters[field].default
-                if default is None:  # that of the policy
-                    continue
                 names = _generated.NAMES
                 if field in names:
                     default = names[field].index(default)
@@ -90,12 +87,11 @@ class Header(TestCase):
 
     def test_defaults_of_policies(self):
         for policy, macro in zip(_generated.POLICIES, POLICY_DEFAULTS):
-            options = {**reweight.loss.__kwdefaults__, "policy": policy}
-            if policy == "dro":
-                options["beta"] = 0  # which has no default
-            got = _schemes.loss_values(options)
-            want = [float(self.facts[f"{macro}.{field}"][0]) for field, _ in STRUCTS["reweight_loss_options"]._fields_]
-            self.assertEqual(list(map(float, got)), want, policy)
+            made = _policies.POLICIES[policy](*[0] if policy == "dro" else [])  # whose beta has no default
+            for given in [made] if policy == "dro" else [made, policy]:
+                got = _schemes.loss_values({**reweight.loss.__kwdefaults__, "policy": given})
+                want = [float(self.facts[f"{macro}.{field}"][0]) for field, _ in STRUCTS["reweight_loss_options"]._fields_]
+                self.assertEqual(list(map(float, got)), want, policy)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ except ImportError:
 
 import reweight
 from reweight.torch import linear_token_stats, loss, token_stats
+from support import with_policy
 
 INF = math.inf
 # Bounds of the kernels for the sizes of these tests, as the Go package documents them.
@@ -757,7 +758,7 @@ class Loss(Case):
         weights = numbers((2, 7), 42).abs()
         for aggregation in ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean"):
             logprobs = (batch.old_logprobs + numbers((2, 7), 43, 0.4)).requires_grad_()
-            value, result = loss(logprobs, batch, weights, aggregation=aggregation, clip_low=0.1)
+            value, result = loss(logprobs, batch, weights, aggregation=aggregation, policy=reweight.PPO(clip_low=0.1))
             (3 * value).backward()
             wide = logprobs.detach().double().requires_grad_()
             a = batch.advantages.double()
@@ -775,7 +776,7 @@ class Loss(Case):
             self.assertEqual((value.shape, value.dtype), ((), torch.float32))
             self.assertEqual(value.item(), np.float32(result.loss))
             want_result = reweight.loss(
-                dataclasses.replace(batch, logprobs=logprobs), weights, aggregation=aggregation, clip_low=0.1
+                dataclasses.replace(batch, logprobs=logprobs), weights, aggregation=aggregation, policy=reweight.PPO(clip_low=0.1)
             )
             for got, number in zip(result._replace(grad=0), want_result._replace(grad=0)):
                 self.assertEqual(got, number)
@@ -814,6 +815,7 @@ class Loss(Case):
         )
         seen = set()
         for options in changes:
+            options = with_policy(options)
             for b, x in ((batch, logprobs), (packed, logprobs.reshape(-1))):
                 value, got = loss(x, b, **options)
                 want = reweight.loss(dataclasses.replace(b, logprobs=x), **options)
@@ -866,12 +868,12 @@ class Loss(Case):
             ("logprobs has dtype float64", TypeError, lambda: loss(logprobs.double(), self.batch())),
             ("logprobs has the shape", ValueError, lambda: loss(logprobs[0], self.batch())),
             ("advantages is None", ValueError, lambda: loss(logprobs, self.batch(advantages=None))),
-            ("clip_low is 2", ValueError, lambda: loss(logprobs, self.batch(), clip_low=2)),
+            ("clip_low is 2", ValueError, lambda: loss(logprobs, self.batch(), policy=reweight.PPO(clip_low=2))),
             ("loss has no option cliplow", TypeError, lambda: loss(logprobs, self.batch(), cliplow=2)),
             ("batch is a dict", TypeError, lambda: loss(logprobs, {})),
             ("role is a list", TypeError, lambda: loss(logprobs, self.batch(role=[0, 1]))),
             ("weights is a float", TypeError, lambda: loss(logprobs, self.batch(), 1.0)),
-            ("dual_clip is a list, want a number", TypeError, lambda: loss(logprobs, self.batch(), dual_clip=[])),
+            ("dual_clip is a list, want a number", TypeError, lambda: loss(logprobs, self.batch(), policy=reweight.PPO(dual_clip=[]))),
             ("norm_length is a float", TypeError, lambda: loss(logprobs, self.batch(), norm_length=1.5)),
             ("aggregation is an int", TypeError, lambda: loss(logprobs, self.batch(), aggregation=3)),
             ('aggregation is "x"', ValueError, lambda: loss(logprobs, self.batch(), aggregation="x")),

@@ -222,7 +222,7 @@ var trialsOnBatches = []Trial{
 			weights = nil
 		}
 		values := weights
-		if opt.Policy != reweight.PolicyPPO {
+		if !opt.Policy.Traits().AnyValues {
 			values = one(d, weights, b.Logprobs, b.OldLogprobs, b.Advantages, b.RefLogprobs)
 		}
 		if b.RefLogprobs == nil {

@@ -2,40 +2,38 @@ package randomcalls
 
 import (
 	"math"
+	"reflect"
 
 	"github.com/seed621a2839/reweight"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
-// policies are the options of each policy loss.
-var policies = []reweight.LossOptions{
-	reweight.DefaultLoss, reweight.DefaultGSPO, reweight.DefaultLUSPO, reweight.DefaultGRPOSLoss, reweight.DefaultCISPO, reweight.DefaultSAPO,
-	reweight.DefaultPG, reweight.DefaultDPPOTV, reweight.DefaultVESPO,
-	reweight.DefaultDPPOKL, reweight.DefaultDRO, reweight.DefaultGMPO, reweight.DefaultClipCov, reweight.DefaultKLCov,
-}
+// losses are the losses of the catalogue.
+var losses = func() (all []reweight.LossOptions) {
+	for _, e := range scheme.Entries() {
+		if e.Kind == scheme.Loss {
+			all = append(all, e.Defaults().Loss)
+		}
+	}
+	return all
+}()
 
 // policyOptions are of any policy, with or without a divergence.
 func (d *Draws) policyOptions() reweight.LossOptions {
-	opt := one(d, policies...)
+	opt := one(d, losses...)
+	set := func(name string, x any) { scheme.SetField(&opt, name, reflect.ValueOf(x)) }
 	if d.IntN(3) == 0 {
-		x := one(d, &opt.ClipLow, &opt.ClipHigh, &opt.DualClip, &opt.TauPos, &opt.TauNeg, &opt.RatioCap,
-			&opt.PowerPos, &opt.DecayPos, &opt.PowerNeg, &opt.DecayNeg, &opt.CovCoef)
-		*x = one(d, 1e-3, 0.5, 1, 3)
+		set(one(d, "ClipLow", "ClipHigh", "TauPos", "TauNeg", "RatioCap", "PowerPos", "DecayPos", "PowerNeg", "DecayNeg", "CovCoef"), one(d, 1e-3, 0.5, 1, 3))
 	}
-	switch opt.Policy {
-	case reweight.PolicyDRO:
-		opt.Beta = one(d, 0.1, 1, 1e3)
-	case reweight.PolicyClipCov, reweight.PolicyKLCov:
-		opt.CovShare = one(d, opt.CovShare, 0.01, 0.3, 1)
-		opt.CovLow, opt.CovHigh = one(d, opt.CovLow, -1, 0), one(d, 5, 5, 2, math.Inf(1))
-		opt.Seed = d.Uint64()
+	set("Beta", one(d, 0.1, 1, 1e3))
+	set("CovShare", one(d, 0.0002, 0.01, 0.3, 1))
+	set("CovLow", one[float64](d, 1, -1, 0))
+	set("CovHigh", one(d, 5, 5, 2, math.Inf(1)))
+	set("Seed", d.Uint64())
+	if d.IntN(3) == 0 {
+		set("DualClip", one(d, 0, 3, 1.0000001))
 	}
-	if opt.Policy <= reweight.PolicyGRPOS && d.IntN(3) == 0 {
-		opt.DualClip = one(d, 0, 3, 1.0000001)
-	}
-	if opt.DualClip <= 1 {
-		opt.DualClip = 0
-	}
-	opt.Sequence = reweight.Sequence(d.IntN(2))
+	set("Sequence", reweight.Sequence(d.IntN(2)))
 	opt.Aggregation = reweight.Aggregation(d.IntN(4))
 	opt.NormLength = one(d, 0, 0, 1, 100)
 	if d.IntN(2) == 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/native"
+	"github.com/seed621a2839/reweight/scheme"
 )
 
 // A method is one that has options, on a batch that has every array.
@@ -90,8 +91,8 @@ func methods(c Caller) []method {
 					_, err := c.ValueLoss(dst, b, opt)
 					return err
 				}))
-		for _, opt := range policies {
-			opt.Beta = 0.1 // which has no default
+		for _, opt := range losses {
+			scheme.SetField(&opt, "Beta", reflect.ValueOf(0.1)) // which has no default
 			all = append(all, with("Loss", opt, loss))
 		}
 	} else {
@@ -131,42 +132,45 @@ var edgesOfOptions = func() []float64 {
 }()
 
 // variants returns these options, their zero value, and these with each value of what has names;
-// with edges also with each number at an edge. A method without options, nil, has one variant.
+// with edges also with each number at an edge. Options with a policy have their zero value with
+// the zero value of that policy. A method without options, nil, has one variant.
 func variants(like any, edges bool) []any {
 	if like == nil {
 		return []any{nil}
 	}
-	v := reflect.New(reflect.TypeOf(like)).Elem()
-	all := []any{like, v.Interface()}
-	for _, f := range v.Fields() {
-		v.Set(reflect.ValueOf(like))
-		switch f.Kind() {
-		case reflect.Bool:
-			f.SetBool(!f.Bool())
-			all = append(all, v.Interface())
-		case reflect.Uint8:
-			for _, n := range []uint64{0, 1, 2, 3, 4, 5, 6, 7, 255} {
-				f.SetUint(n)
-				all = append(all, v.Interface())
+	with := func(name string, x any) any {
+		v := reflect.New(reflect.TypeOf(like))
+		v.Elem().Set(reflect.ValueOf(like))
+		scheme.SetField(v.Interface(), name, reflect.ValueOf(x))
+		return v.Elem().Interface()
+	}
+	zero := reflect.Zero(reflect.TypeOf(like)).Interface()
+	all := []any{like}
+	if l, ok := like.(reweight.LossOptions); ok {
+		zero = reweight.LossOptions{Policy: reflect.Zero(reflect.TypeOf(l.Policy)).Interface().(reweight.Policy)}
+	}
+	all = append(all, zero)
+	for name, f := range scheme.Fields(like) {
+		set := func(x any) { all = append(all, with(name, reflect.ValueOf(x).Convert(f.Type()).Interface())) }
+		switch {
+		case f.Kind() == reflect.Bool:
+			set(!f.Bool())
+		case f.Kind() == reflect.Uint8 && name != "Divergence": // C has a policy for each
+			for _, n := range []uint8{0, 1, 2, 3, 4, 5, 6, 7, 255} {
+				set(n)
 			}
 		}
 		for _, x := range edgesOfOptions {
 			whole := max(-1, min(x, 1e6))
 			switch {
 			case !edges:
-				continue
 			case f.Kind() == reflect.Float64:
-				f.SetFloat(x)
-			case f.Kind() == reflect.Int:
-				f.SetInt(int64(whole))
-			case f.Kind() == reflect.Uint64:
-				f.SetUint(uint64(int64(whole)))
+				set(x)
+			case f.Kind() == reflect.Int, f.Kind() == reflect.Uint64:
+				set(int64(whole))
 			case f.Kind() == reflect.Slice:
-				f.Set(reflect.ValueOf([]float64{1, x}))
-			default:
-				continue
+				set([]float64{1, x})
 			}
-			all = append(all, v.Interface())
 		}
 	}
 	return all
@@ -189,14 +193,14 @@ func CheckOptions(t *testing.T, b *reweight.Batch, edges bool, callers ...Caller
 				wrong++
 			}
 			l, ofLoss := opt.(reweight.LossOptions)
-			if !onCPU && (wantErr == nil || ofLoss && (l.Policy != reweight.PolicyPPO || l.KLCoef != 0)) {
+			if !onCPU && (wantErr == nil || ofLoss && (!l.Policy.Traits().AnyValues || l.KLCoef != 0)) {
 				continue
 			}
 			for _, c := range callers {
 				got := output()
 				err := m.call(c, got, b, opt)
 				if diff := Differ(Outcome{err, got}, Outcome{wantErr, want}); diff != nil {
-					t.Errorf("%s with %+v: %v", m.name, opt, diff)
+					t.Errorf("%s with %#v: %v", m.name, opt, diff)
 				}
 			}
 		}

@@ -330,7 +330,7 @@ var trials = []Trial{
 		if opt.Policy.Traits().Unweighted && !d.err() {
 			weights = nil
 		}
-		if opt.Policy != reweight.PolicyPPO {
+		if !opt.Policy.Traits().AnyValues {
 			for _, x := range [][]float32{logprobs, old, advantages, weights} {
 				for i, v := range x {
 					if v-v != 0 && d.IntN(200) > 0 { // an error, or masked
@@ -375,17 +375,15 @@ func (d *Draws) lossOptions() reweight.LossOptions {
 	if !d.device && d.IntN(3) > 0 {
 		return d.policyOptions()
 	}
-	opt := reweight.DefaultLoss
+	p := reweight.DefaultLoss.Policy.(reweight.PPO)
 	if d.IntN(2) == 0 {
-		opt = reweight.LossOptions{ClipLow: one(d, 0, 0.2, 1), ClipHigh: one(d, 0, 0.28, 1e30), DualClip: one(d, 0, 3, 1.0000001)}
+		p = reweight.PPO{ClipLow: one(d, 0, 0.2, 1), ClipHigh: one(d, 0, 0.28, 1e30), DualClip: one(d, 0, 3, 1.0000001)}
 	}
 	if d.IntN(2) == 0 {
-		opt.ClipLow, opt.ClipHigh = d.number(opt.ClipLow), d.number(opt.ClipHigh)
+		p.ClipLow, p.ClipHigh = d.number(p.ClipLow), d.number(p.ClipHigh)
 	}
-	if opt.ClipLow == 0 && opt.ClipHigh == 0 {
-		opt.ClipHigh = 0.28
+	if p.ClipLow == 0 && p.ClipHigh == 0 {
+		p.ClipHigh = 0.28
 	}
-	opt.Aggregation = reweight.Aggregation(d.IntN(4))
-	opt.NormLength = one(d, 0, 0, 1, 100)
-	return opt
+	return reweight.LossOptions{Policy: p, Aggregation: reweight.Aggregation(d.IntN(4)), NormLength: one(d, 0, 0, 1, 100)}
 }

@@ -195,7 +195,7 @@ class Test(unittest.TestCase):
 
         def of_loss(b):
             b = reweight.Batch(role=b.role, old_logprobs=b.old_logprobs, advantages=b.advantages)
-            options = dict(aggregation="seq_mean_token_mean", clip_low=0.1)
+            options = dict(aggregation="seq_mean_token_mean", policy=reweight.PPO(clip_low=0.1))
             return reweight.torch._loss_arguments(b, None, options, b.role.shape)
 
         def token_stats(logits, ids, grad, grad_entropy):

@@ -46,8 +46,7 @@ func (s Settings) WarmStart(run Run) (*policy.Policy, error) {
 	s = s.of(run)
 	l := newLearner(policy.New(len(env.Words), s.Hidden, uint64(run.Seed)))
 	// -log pi of what the demonstrator says, and the squared error of the outcome.
-	opt := reweight.DefaultLoss
-	opt.Policy = reweight.PolicyPG
+	opt := reweight.DefaultPG
 	mistakes := cmp.Or(s.Mistakes, env.Games[run.Game].Mistakes)
 	rules := s.rules(run)
 	steps := s.Demonstrations / s.Batch

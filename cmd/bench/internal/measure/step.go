@@ -130,7 +130,10 @@ func (q Steps) step(name string) step {
 		name += "+gae"
 	}
 	st.scheme = scheme.MustParse(name)
-	st.scheme.Options.OffPolicyMask.Delta, st.scheme.Options.Loss.Beta = 0.1, 0.1 // which have no defaults
+	st.scheme.Options.OffPolicyMask.Delta = 0.1 // which has no default, as DRO's Beta
+	if st.scheme.Options.Loss.Policy == (reweight.DRO{}) {
+		st.scheme.Options.Loss.Policy = reweight.DRO{Beta: 0.1}
+	}
 	st.reads = st.scheme.Reads()
 	return st
 }

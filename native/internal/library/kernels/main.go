@@ -8,6 +8,6 @@ func main() {
 	println(
 		(*reweight.Workspace).TokenStats, (*reweight.Workspace).RowGradient, (*reweight.Workspace).MaskedMoments,
 		(*reweight.Workspace).ActFocusWeights, (*reweight.Workspace).SpanMeans, (*reweight.Workspace).MinMax,
-		(*reweight.Workspace).ExpScale, (*reweight.Workspace).Multiply, (*reweight.Workspace).Surrogate,
+		(*reweight.Workspace).ExpScale, (*reweight.Workspace).Multiply, (*reweight.Workspace).Surrogate, reweight.Policy(reweight.PPO{}),
 	)
 }
