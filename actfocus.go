@@ -75,7 +75,8 @@ func (ws *Workspace) ActFocus(weights []float32, b *Batch, opt ActFocusOptions) 
 	var res ActFocusResult
 	isa, err := ws.ISA.resolve()
 	T := b.Tokens()
-	if err = cmp.Or(err, checkLen("weights", len(weights), T, "token"), checkRoles("Role", b.Role), opt.check()); err != nil {
+	if err = cmp.Or(err, checkLen("weights", len(weights), T, "token"), checkRoles("Role", b.Role),
+		opt.check()); err != nil {
 		return res, err
 	}
 	signal, err := ws.signalOf(b, opt.Signal)

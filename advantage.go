@@ -47,7 +47,7 @@ var DefaultGAE = GAEOptions{Gamma: 1, Lambda: 1}
 //
 //	delta = r_t + Gamma V' - V_t    A_t = delta + Gamma Lambda A'    return = A_t + V_t
 //
-// where V' and A' are those of the next response token, 0 after the last:
+// where V' and A' belong to the next response token, and are 0 after the last:
 // masked tokens are passed over, and get 0. rewards are per token. All arrays,
 // Values included, have one element per token; advantages may be rewards, and
 // returns may be nil. A wrong shape or option is an error, and nothing is written.

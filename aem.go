@@ -26,7 +26,8 @@ func (opt *AEMOptions) check() error {
 	if !(opt.Guard >= 0) {
 		return badInput("Guard", problem.NotNegative, opt.Guard)
 	}
-	return cmp.Or(checkName("Scope", opt.Scope, scopeNames[:]), checkEither("Lambda", opt.Lambda, "Guard", opt.Guard, "DefaultAEM"))
+	return cmp.Or(checkName("Scope", opt.Scope, scopeNames[:]),
+		checkEither("Lambda", opt.Lambda, "Guard", opt.Guard, "DefaultAEM"))
 }
 
 // AEM sets factors[t] to the number that the advantage of token t is to be
@@ -51,7 +52,8 @@ func (ws *Workspace) AEM(factors []float32, b *Batch, opt AEMOptions) error {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
 	T := b.Tokens()
-	if err = cmp.Or(err, opt.check(), checkLen("factors", len(factors), T, "token"), checkLen("Entropy", len(b.Entropy), T, "token")); err != nil {
+	if err = cmp.Or(err, opt.check(), checkLen("factors", len(factors), T, "token"),
+		checkLen("Entropy", len(b.Entropy), T, "token")); err != nil {
 		return err
 	}
 	count, err := ws.countSpans(b)

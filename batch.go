@@ -65,7 +65,7 @@ type Batch struct {
 	TokenRewards    []float32 // [T] optional: reward of each token
 	Returns         []float32 // [T] optional: what the critic is to predict
 	NewValues       []float32 // [T] optional: current critic; Values is the old one
-	TeacherLogprobs []float32 // [T] optional: log-probability of the sampled token, by a teacher; NaN throughout a trajectory without one
+	TeacherLogprobs []float32 // [T] optional: the same as Logprobs, by a teacher; all NaN in a trajectory without one
 	SumSqProbs      []float32 // [T] optional: sum of the squared probabilities of the vocabulary, old policy
 	RewardParts     []float32 // [S, K] optional: the K parts of the outcome reward of each trajectory, K at least 1
 	Anchors         []int32   // [spans] optional: number of the state before the span; equal states, equal numbers

@@ -55,15 +55,21 @@ func TestArrays(t *testing.T) {
 // validBatch has every array set.
 func validBatch() reweight.Batch {
 	return reweight.Batch{
-		Role: []reweight.Role{0, 1, 2, 1}, SeqOffsets: []int64{0, 3, 4}, GroupIDs: []int32{7, 7}, Rewards: []float32{0, 1},
+		Role: []reweight.Role{0, 1, 2, 1}, SeqOffsets: []int64{0, 3, 4}, GroupIDs: []int32{7, 7},
+		Rewards: []float32{0, 1},
 		SpanIDs: []int32{-1, 0, 0, 1}, TokenIDs: []int32{0, 1, 2, 2},
-		RefEnergy: make([]float32, 4), Entropy: make([]float32, 4), OldLogprobs: make([]float32, 4), Logprobs: make([]float32, 4),
-		RefLogprobs: make([]float32, 4), RefEntropy: make([]float32, 4), Advantages: make([]float32, 4), Values: make([]float32, 4),
-		RolloutLogprobs: make([]float32, 4), TokenRewards: make([]float32, 4), Returns: make([]float32, 4), NewValues: make([]float32, 4),
-		TeacherLogprobs: make([]float32, 4), SumSqProbs: make([]float32, 4), RewardParts: make([]float32, 6), Anchors: []int32{3, 3}, SpanRewards: make([]float32, 2),
+		RefEnergy: make([]float32, 4), Entropy: make([]float32, 4), OldLogprobs: make([]float32, 4),
+		Logprobs:    make([]float32, 4),
+		RefLogprobs: make([]float32, 4), RefEntropy: make([]float32, 4), Advantages: make([]float32, 4),
+		Values:          make([]float32, 4),
+		RolloutLogprobs: make([]float32, 4), TokenRewards: make([]float32, 4), Returns: make([]float32, 4),
+		NewValues:       make([]float32, 4),
+		TeacherLogprobs: make([]float32, 4), SumSqProbs: make([]float32, 4), RewardParts: make([]float32, 6),
+		Anchors: []int32{3, 3}, SpanRewards: make([]float32, 2),
 		ActFocusWeights: make([]float32, 4), AEMFactors: make([]float32, 4),
-		RefLogits: reweight.Logits{Vocab: 3, F32: make([]float32, 12)}, OldLogits: reweight.Logits{Vocab: 3, BF16: make([]reweight.BF16, 12)},
-		Logits: reweight.Logits{Vocab: 3, F16: make([]reweight.F16, 12)},
+		RefLogits: reweight.Logits{Vocab: 3, F32: make([]float32, 12)},
+		OldLogits: reweight.Logits{Vocab: 3, BF16: make([]reweight.BF16, 12)},
+		Logits:    reweight.Logits{Vocab: 3, F16: make([]reweight.F16, 12)},
 	}
 }
 
@@ -126,8 +132,9 @@ func TestNames(t *testing.T) {
 		{new(reweight.Normalization), []string{"separate", "joint", "none"}},
 		{new(reweight.KLForm), []string{"k3", "k2", "k1", "abs", "k3+", "k1+", "abs+"}},
 		{new(reweight.CorrectionLevel), []string{"token", "sequence", "geometric"}},
-		{new(reweight.RejectionStatistic), []string{"token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3",
-			"seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3"}},
+		{new(reweight.RejectionStatistic),
+			[]string{"token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3",
+				"seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3"}},
 	} {
 		for i, name := range c.names {
 			if err := c.value.UnmarshalText([]byte(strings.ReplaceAll(name, "_", "-"))); err != nil {

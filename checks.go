@@ -79,7 +79,7 @@ func checkShare(arg string, x float64) error {
 	return nil
 }
 
-// checkAtLeast wants a number that is no less than that of another argument.
+// checkAtLeast wants a number that is no less than another argument.
 func checkAtLeast[N int | float64](arg string, x, least N, other string) error {
 	if !(x >= least) {
 		return badInput(arg, problem.AtLeast, x, least, other)
@@ -247,7 +247,8 @@ func checkOffsets(off []int64, tokens int) error {
 
 // checkRewards wants a finite reward for each trajectory.
 func (b *Batch) checkRewards() error {
-	return cmp.Or(checkLen("Rewards", len(b.Rewards), b.Trajectories(), "trajectory"), checkRewards("Rewards", b.Rewards))
+	return cmp.Or(checkLen("Rewards", len(b.Rewards), b.Trajectories(), "trajectory"),
+		checkRewards("Rewards", b.Rewards))
 }
 
 // parts returns K, the number of the parts of each trajectory's reward.

@@ -88,7 +88,8 @@ func (ws *Workspace) checkRollout(isa ISA, b *Batch) error {
 	if err := b.checkLayout(); err != nil {
 		return err
 	}
-	return ws.checkResponses(isa, b.Role, array{"OldLogprobs", b.OldLogprobs}, array{"RolloutLogprobs", b.RolloutLogprobs})
+	return ws.checkResponses(isa, b.Role, array{"OldLogprobs", b.OldLogprobs},
+		array{"RolloutLogprobs", b.RolloutLogprobs})
 }
 
 // leastMean is the mean of the factors that they are not divided by any more.
@@ -184,7 +185,8 @@ func (r RejectionStatistic) estimate() int {
 // RejectOptions are the options of [Workspace.Reject]. Bounds of 0 are an error: nobody has set them.
 type RejectOptions struct {
 	Statistic RejectionStatistic
-	Low, High float64 // k1: bounds of e^statistic, 0 < Low <= High; k2 and k3: High, above 0, bounds the statistic; High +Inf: no bound
+	Low       float64 // k1: the least e^statistic that is kept, above 0; k2 and k3 do not read it
+	High      float64 // k1: the largest e^statistic, at least Low; k2, k3: the largest statistic; +Inf: no bound
 }
 
 // DefaultReject rejects tokens whose ratio is not between 0.5 and 2.

@@ -29,7 +29,8 @@ var DefaultOverlongPenalty = OverlongPenaltyOptions{Maximum: 20480, Buffer: 4096
 // penalties has one element per trajectory, and may be Rewards, which is not read. A
 // wrong shape or option is an error, and penalties is not written.
 func (ws *Workspace) OverlongPenalty(penalties []float32, b *Batch, opt OverlongPenaltyOptions) error {
-	if err := cmp.Or(checkLen("penalties", len(penalties), b.Trajectories(), "trajectory"), b.checkLayout()); err != nil {
+	if err := cmp.Or(checkLen("penalties", len(penalties), b.Trajectories(), "trajectory"),
+		b.checkLayout()); err != nil {
 		return err
 	}
 	if opt.Buffer < 1 {

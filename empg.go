@@ -14,13 +14,14 @@ type EMPGOptions struct {
 	Zeta    float64 // of the bonus, at least 0; 0: there is none
 }
 
-// DefaultEMPG holds the paper's K and KFuture. Zeta is that of ARLArena, whose code has EMPG
+// DefaultEMPG holds the paper's K and KFuture. Zeta is from ARLArena, whose code has EMPG
 // too; the page of the paper's authors has 0.1.
 var DefaultEMPG = EMPGOptions{K: 1, KFuture: 1, Zeta: 0.05}
 
 // check says which option is out of range.
 func (opt *EMPGOptions) check() error {
-	if err := cmp.Or(checkRange("K", opt.K, 0, 80), checkRange("KFuture", opt.KFuture, 0, 80), checkNotNegative("Zeta", opt.Zeta)); err != nil {
+	if err := cmp.Or(checkRange("K", opt.K, 0, 80), checkRange("KFuture", opt.KFuture, 0, 80),
+		checkNotNegative("Zeta", opt.Zeta)); err != nil {
 		return err
 	}
 	if opt.K == 0 && opt.KFuture == 0 && opt.Zeta == 0 {
@@ -69,7 +70,8 @@ func (ws *Workspace) EMPG(advantages []float32, b *Batch, opt EMPGOptions) error
 	if err != nil {
 		return err
 	}
-	if err := ws.checkResponses(isa, b.Role, array{"Advantages", b.Advantages}, array{"Entropy", b.Entropy}); err != nil {
+	if err := ws.checkResponses(isa, b.Role, array{"Advantages", b.Advantages},
+		array{"Entropy", b.Entropy}); err != nil {
 		return err
 	}
 	spans := take[empgSpan](ws, len(count))

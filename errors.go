@@ -29,7 +29,7 @@ type InputError struct {
 func (e *InputError) Error() string { return "reweight: " + e.Sentence(e.Arg) }
 
 // Sentence returns the same with a name that the reader knows the argument by:
-// that of a flag, or of an array in a file.
+// the name of a flag, or of an array in a file.
 func (e *InputError) Sentence(name string) string {
 	if e.Index >= 0 {
 		name += "[" + strconv.Itoa(e.Index) + "]"

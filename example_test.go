@@ -123,7 +123,7 @@ func ExampleInputError() {
 }
 
 // Rows that lie apart, such as the logits of a server's answers in bfloat16: one call for
-// each, with a slice of the results. The bits are those of one call on all rows.
+// each, with a slice of the results. The bits are the same as of one call on all rows.
 func ExampleBF16s() {
 	answers := [][]uint16{ // two rows of two logits, and one row
 		{0x3f80, 0x3f80, 0x4080, 0},

@@ -11,7 +11,7 @@ type GiGPOOptions struct {
 	Gamma       float64 // discount of span rewards, in [0, 1]; 0: a span counts its own reward alone
 	Omega       float64 // weight of the step advantages, finite; 0 leaves them out
 	DivideByStd bool    // plus 1e-6, of the group; false: by 1
-	PerStep     bool    // the group's mean and std are over spans, as the public code has them; false: over trajectories
+	PerStep     bool    // the group's mean and std are over spans, as in the public code; false: over trajectories
 }
 
 // DefaultGiGPO holds the paper's constants.

@@ -73,18 +73,21 @@ func TestGPUFloat64(t *testing.T) {
 		} else {
 			rows.Ptr = upload(g, wide)
 		}
-		tau := []float64{1, 1, 1, 0.6, 0.7, 1.3, 1.4426950408889634, math.E, 0.01, 1e-7, 0x1p-18, 0x1p18, 0x1.8p18, 0x1p20}[r.IntN(14)]
+		tau := []float64{1, 1, 1, 0.6, 0.7, 1.3, 1.4426950408889634, math.E, 0.01, 1e-7, 0x1p-18, 0x1p18, 0x1.8p18,
+			0x1p20}[r.IntN(14)]
 		id := int32(r.IntN(n))
 		out := upload(g, make([]float32, 4))
 		ids := gpu.IDs{Ptr: upload(g, []int32{id})}
 
 		exact := upload(g, make([]float64, 4))
 		write(exact)
-		g.must(ws.TokenStats(gpu.Stats{Entropy: out, Logprob: out + 4, LogSumSqProbs: out + 8}, rows, ids, reweight.TokenStatsOptions{Temperature: tau}))
+		g.must(ws.TokenStats(gpu.Stats{Entropy: out, Logprob: out + 4, LogSumSqProbs: out + 8}, rows, ids,
+			reweight.TokenStatsOptions{Temperature: tau}))
 		var got, want [4]float64
 		g.must(gpu.Download(dev, got[:], exact, 0))
 		want = reweight.RowSums(row, tau)
-		g.compare(n, tau, got[:], want[:], "reference", "logarithm of the sum", "entropy", "logarithm of the sum of squares")
+		g.compare(n, tau, got[:], want[:], "reference", "logarithm of the sum", "entropy",
+			"logarithm of the sum of squares")
 
 		var stats [2]float32
 		g.must(gpu.Download(dev, stats[:], out, 0))
@@ -103,7 +106,8 @@ func TestGPUFloat64(t *testing.T) {
 		gradient := []float32{float32(r.NormFloat64())}
 		dst := rows
 		dst.Ptr = upload(g, make([]float32, n))
-		g.must(ws.RowGradient(dst, rows, ids, gpu.RowGradientInput{Logprobs: out + 4, Entropy: out, Grad: upload(g, gradient)}, opt))
+		g.must(ws.RowGradient(dst, rows, ids,
+			gpu.RowGradientInput{Logprobs: out + 4, Entropy: out, Grad: upload(g, gradient)}, opt))
 		g.must(ws.Check())
 		if l == l {
 			g.must(gpu.Download(dev, got[:3], exact, 0))

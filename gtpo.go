@@ -11,7 +11,7 @@ import (
 type Normalization uint8
 
 const (
-	NormalizeSeparate Normalization = iota // those of successes, and those of failures
+	NormalizeSeparate Normalization = iota // successes, and failures
 	NormalizeJoint                         // all of the scope
 	NormalizeNone                          // none
 )
@@ -29,7 +29,7 @@ func (n *Normalization) UnmarshalText(name []byte) error {
 // error, and so is an EntropyHigh of 0, which would make all entropies 0: nobody has set
 // them. Base or Bonus may be 0, and so may Threshold and EntropyLow.
 type GTPOOptions struct {
-	Base          float64 // weight of the outcome: the paper's alpha 1, beta 1; at least 0
+	Base          float64 // weight of the reward: the paper's alpha 1, beta 1; at least 0
 	Bonus         float64 // weight of the entropy's share: its alpha 2, beta 2; at least 0
 	Threshold     float64 // a reward above it is a success
 	EntropyLow    float64 // entropies are clamped to [EntropyLow, EntropyHigh] first, nats; at least 0
@@ -40,8 +40,10 @@ type GTPOOptions struct {
 
 // DefaultGTPO holds the paper's constants, DefaultGRPOS likewise.
 var (
-	DefaultGTPO  = GTPOOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeSeparate, Scope: ScopeGroup}
-	DefaultGRPOS = GTPOOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeJoint, Scope: ScopeGroup}
+	DefaultGTPO = GTPOOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeSeparate,
+		Scope: ScopeGroup}
+	DefaultGRPOS = GTPOOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: inf, Normalization: NormalizeJoint,
+		Scope: ScopeGroup}
 )
 
 // check says which option is out of range. defaults names the options with which all is well.
@@ -60,7 +62,8 @@ func (opt *GTPOOptions) check(defaults string) error {
 	if opt.Scope == ScopeTrajectory {
 		return badInput("Scope", problem.GroupOrBatch, opt.Scope)
 	}
-	return cmp.Or(checkEither("Base", opt.Base, "Bonus", opt.Bonus, defaults), checkSet("EntropyHigh", opt.EntropyHigh, defaults))
+	return cmp.Or(checkEither("Base", opt.Base, "Bonus", opt.Bonus, defaults),
+		checkSet("EntropyHigh", opt.EntropyHigh, defaults))
 }
 
 // shapingEps is added to entropies that are divided by and to variances, and is the
@@ -105,7 +108,7 @@ func (ws *Workspace) GTPO(advantages []float32, b *Batch, opt GTPOOptions) error
 // tokens of trajectory i get its A; a trajectory without any is in neither set. A set of
 // one trajectory gets 0. Masked tokens get 0.
 //
-// The arguments are those of GTPO, with the same shapes, errors and aliasing.
+// The arguments are as in GTPO, with the same shapes, errors and aliasing.
 func (ws *Workspace) GRPOS(advantages []float32, b *Batch, opt GTPOOptions) error {
 	return ws.shapedAdvantages(advantages, b, &opt, false)
 }

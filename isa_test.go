@@ -41,7 +41,8 @@ func TestISAs(t *testing.T) {
 	for isa := Portable; int(isa) < len(isaNames); isa++ {
 		t.Run(isa.String(), func(t *testing.T) {
 			ws := Workspace{ISA: isa}
-			err := ws.TokenStats(Stats{LSE: make([]float32, 1)}, Logits{Vocab: 3, F32: []float32{1, 2, 3}}, nil, DefaultTokenStats)
+			err := ws.TokenStats(Stats{LSE: make([]float32, 1)}, Logits{Vocab: 3, F32: []float32{1, 2, 3}}, nil,
+				DefaultTokenStats)
 			if has := slices.Contains(AvailableISAs(), isa); has != (err == nil) {
 				t.Errorf("available: %v, but the call's error is %v", has, err)
 			}

@@ -104,10 +104,12 @@ func multiplyAVX512(dst, a, b *float32, chunks int)
 // bytes a chunk: 0 for a chunk of ones. The groups of sums are empty at the start.
 //
 //go:noescape
-func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
+func surrogateAVX2(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts,
+	sums *surrogateSums)
 
 //go:noescape
-func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
+func surrogateAVX512(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts,
+	sums *surrogateSums)
 
 func (isa ISA) rowBlocksAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, want rowWant) int {
 	if isa == AVX512 {
@@ -187,7 +189,8 @@ func (isa ISA) multiplyAsm(dst, a, b *float32, chunks int) {
 	}
 }
 
-func (isa ISA) surrogateAsm(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums) {
+func (isa ISA) surrogateAsm(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int,
+	q *surrogateConsts, sums *surrogateSums) {
 	if isa == AVX512 {
 		surrogateAVX512(grad, logprobs, old, adv, weights, stride, role, chunks, q, sums)
 	} else {

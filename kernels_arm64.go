@@ -59,7 +59,8 @@ func multiplyNEON(dst, a, b *float32, chunks int)
 // may be any of the float inputs.
 //
 //go:noescape
-func surrogateNEON(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums)
+func surrogateNEON(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts,
+	sums *surrogateSums)
 
 func (isa ISA) rowBlocksAsm(x unsafe.Pointer, dtype, chunks int, tail *[lanes]float32, st *rowState, want rowWant) int {
 	return rowBlocksNEON(x, dtype, chunks, tail, st, want)
@@ -97,6 +98,7 @@ func (isa ISA) scaleAsm(dst *float32, chunks int, f float32) { scaleNEON(dst, ch
 
 func (isa ISA) multiplyAsm(dst, a, b *float32, chunks int) { multiplyNEON(dst, a, b, chunks) }
 
-func (isa ISA) surrogateAsm(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int, q *surrogateConsts, sums *surrogateSums) {
+func (isa ISA) surrogateAsm(grad, logprobs, old, adv, weights *float32, stride int, role *Role, chunks int,
+	q *surrogateConsts, sums *surrogateSums) {
 	surrogateNEON(grad, logprobs, old, adv, weights, stride, role, chunks, q, sums)
 }

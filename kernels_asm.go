@@ -6,7 +6,7 @@ import "unsafe"
 
 // What stands between the kernels and their assembly, whatever the CPU: pieces
 // of rows and arrays become pointers and numbers of chunks. The assembly takes
-// whole chunks of 16. What is left goes through the portable twin, whose bits are
+// whole chunks of 16. What is left goes through the portable function, whose bits are
 // the same: element i of the rest is in lane i, as it would be after whole chunks.
 // The methods that end in Asm are in the CPU's own file.
 
@@ -151,7 +151,8 @@ func (isa ISA) multiply(dst, a, b []float32) {
 // ones are the weights of a chunk where there are none.
 var ones = [lanes]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
 
-func (isa ISA) surrogate(grad, logprobs, old, adv, weights []float32, role []Role, q *surrogateConsts, sums *surrogateSums) {
+func (isa ISA) surrogate(grad, logprobs, old, adv, weights []float32, role []Role, q *surrogateConsts,
+	sums *surrogateSums) {
 	if whole := len(role) &^ (lanes - 1); isa != Portable && whole > 0 {
 		for _, x := range [...][]float32{logprobs, old, adv} {
 			raceRead(x[:whole])

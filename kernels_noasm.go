@@ -36,6 +36,7 @@ func (isa ISA) scale(dst []float32, f float32) { scalePortable(dst, f) }
 
 func (isa ISA) multiply(dst, a, b []float32) { multiplyPortable(dst, a, b) }
 
-func (isa ISA) surrogate(grad, logprobs, old, adv, weights []float32, role []Role, q *surrogateConsts, sums *surrogateSums) {
+func (isa ISA) surrogate(grad, logprobs, old, adv, weights []float32, role []Role, q *surrogateConsts,
+	sums *surrogateSums) {
 	surrogatePortable(grad, logprobs, old, adv, weights, role, q, sums)
 }

@@ -3,7 +3,7 @@ package reweight
 import "math"
 
 // Every kernel in plain Go: what runs on machines without assembly, and the
-// readable twin whose bits the assembly must equal.
+// readable version whose bits the assembly must equal.
 //
 // # The one summation order
 //
@@ -43,7 +43,7 @@ const (
 	headroom    = 8              // a block may exceed the reference by 2^8 before the sums are rescaled
 	maxMagnY    = 1 << 20        // log2 units of the reference beyond which a row goes the slow way
 	log2E32     = 0x1.715476p+0
-	squaresFrom = 0x1p-100 // where the sum of squares of a group begins: no sum is subnormal, which some CPUs take a hundred times as long for
+	squaresFrom = 0x1p-100 // where a sum of squares begins: some CPUs are a hundred times slower on subnormal sums
 	slowTauMin  = 0x1p-18
 	slowTauMax  = 0x1p18
 )
@@ -149,7 +149,8 @@ func (s *laneSum) addAll(x []float32) {
 	for ; len(x) >= groupSize; x = x[groupSize:] {
 		g := (*[groupSize]float32)(x)
 		for j := range lanes {
-			v := g[j] + g[j+lanes] + g[j+2*lanes] + g[j+3*lanes] + g[j+4*lanes] + g[j+5*lanes] + g[j+6*lanes] + g[j+7*lanes]
+			v := g[j] + g[j+lanes] + g[j+2*lanes] + g[j+3*lanes] + g[j+4*lanes] + g[j+5*lanes] + g[j+6*lanes] +
+				g[j+7*lanes]
 			s.total[j] += float64(v)
 		}
 	}
@@ -448,7 +449,8 @@ type surrogateSums struct {
 // to sums and sets grad to its derivative by the new log-probability, times
 // scale; 0 for masked tokens, whose other inputs do not matter. weights nil
 // stands for ones. grad may be any of the float inputs.
-func surrogatePortable(grad, logprobs, old, adv, weights []float32, role []Role, q *surrogateConsts, sums *surrogateSums) {
+func surrogatePortable(grad, logprobs, old, adv, weights []float32, role []Role, q *surrogateConsts,
+	sums *surrogateSums) {
 	for i, r := range role {
 		var wl, dc, g float32 // what a masked token adds
 		if r != RoleMasked {

@@ -96,7 +96,7 @@ func (l Logits) Rows() int {
 	return l.size() / l.Vocab
 }
 
-// DType returns the format of the rows, that of the slice which is set.
+// DType returns the format of the rows, which is the slice that is set.
 func (l Logits) DType() DType {
 	switch {
 	case l.BF16 != nil:

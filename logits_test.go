@@ -9,7 +9,7 @@ import (
 	"github.com/seed621a2839/reweight"
 )
 
-// TestLogitsOf: rows of every format are those of the memory, in which they stay.
+// TestLogitsOf: rows of every format stay in the memory that is given.
 func TestLogitsOf(t *testing.T) {
 	bits := []uint16{0x3f80, 0xc040, 0x7f80, 0x8000, 0x0001, 0x7fc1}
 	wide := []float32{1, -3, float32(math.Inf(1)), float32(math.Copysign(0, -1)), 0x1p-149, 2}
@@ -25,7 +25,8 @@ func TestLogitsOf(t *testing.T) {
 		{reweight.DTypeF16, halves, func(l reweight.Logits, i int) bool { return (*uint16)(&l.F16[i]) == &bits[i] }},
 	} {
 		l, err := reweight.LogitsOf(c.data, c.dtype, 3)
-		if err != nil || l.Vocab != 3 || l.Rows() != 2 || l.DType() != c.dtype || len(l.F32)+len(l.BF16)+len(l.F16) != 6 {
+		if err != nil || l.Vocab != 3 || l.Rows() != 2 || l.DType() != c.dtype ||
+			len(l.F32)+len(l.BF16)+len(l.F16) != 6 {
 			t.Errorf("%v: %+v, %v", c.dtype, l, err)
 			continue
 		}
@@ -58,7 +59,8 @@ func TestLogitsOf(t *testing.T) {
 // TestLogitsOfErrors: bytes that are not rows of the format.
 func TestLogitsOfErrors(t *testing.T) {
 	data := make([]byte, 64)
-	for dtype, size := range map[reweight.DType]string{reweight.DTypeF32: "4", reweight.DTypeBF16: "2", reweight.DTypeF16: "2"} {
+	for dtype, size := range map[reweight.DType]string{reweight.DTypeF32: "4", reweight.DTypeBF16: "2",
+		reweight.DTypeF16: "2"} {
 		for _, c := range []struct {
 			data   []byte
 			vocab  int

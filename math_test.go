@@ -63,7 +63,8 @@ func ulps(got float64, want *big.Float) float64 {
 }
 
 func TestLog64(t *testing.T) {
-	for _, x := range []float64{1, math.E, 2, 0.5, math.Sqrt2, math.Nextafter(1, 2), math.Nextafter(1, 0), 5e-324, math.MaxFloat64, 151936} {
+	for _, x := range []float64{1, math.E, 2, 0.5, math.Sqrt2, math.Nextafter(1, 2), math.Nextafter(1, 0), 5e-324,
+		math.MaxFloat64, 151936} {
 		if u := ulps(log64(x), bigLog(x)); u > 1 && x != 1 {
 			t.Errorf("log64(%v) is off by %.2f ulp", x, u)
 		}
@@ -92,7 +93,8 @@ func TestExp64(t *testing.T) {
 			t.Fatalf("exp64(%v) is off by %.2f ulp", x, u)
 		}
 	})
-	for _, c := range []struct{ x, want float64 }{{0, 1}, {math.Inf(-1), 0}, {math.Inf(1), math.Inf(1)}, {-800, 0}, {800, math.Inf(1)}} {
+	for _, c := range []struct{ x, want float64 }{{0, 1}, {math.Inf(-1), 0}, {math.Inf(1), math.Inf(1)}, {-800, 0},
+		{800, math.Inf(1)}} {
 		if got := exp64(c.x); got != c.want {
 			t.Errorf("exp64(%v) = %v, want %v", c.x, got, c.want)
 		}
@@ -166,7 +168,8 @@ func TestFMA32(t *testing.T) {
 		x, y := any32.Draw(t, "x"), any32.Draw(t, "y")
 		z := any32.Draw(t, "z")
 		if rapid.Bool().Draw(t, "tie") { // z so that the product meets half of its last place
-			z = float32(math.Ldexp(float64(z-z+1), int(math.Floor(math.Log2(math.Abs(float64(x)*float64(y))+1e-300)))+24))
+			z = float32(math.Ldexp(float64(z-z+1),
+				int(math.Floor(math.Log2(math.Abs(float64(x)*float64(y))+1e-300)))+24))
 		}
 		check(t, x, y, z)
 	})
@@ -222,7 +225,8 @@ func TestFormats(t *testing.T) {
 	for _, c := range []struct {
 		f    float32
 		want BF16
-	}{{1 + 0x1p-8, 0x3f80}, {1 + 0x1.8p-7, 0x3f82}, {1 + 0x1p-8 + 0x1p-20, 0x3f81}, {math.MaxFloat32, 0x7f80}, {float32(math.Copysign(0, -1)), 0x8000}} {
+	}{{1 + 0x1p-8, 0x3f80}, {1 + 0x1.8p-7, 0x3f82}, {1 + 0x1p-8 + 0x1p-20, 0x3f81}, {math.MaxFloat32, 0x7f80},
+		{float32(math.Copysign(0, -1)), 0x8000}} {
 		if got := ToBF16(c.f); got != c.want {
 			t.Errorf("ToBF16(%x) = %#x, want %#x", c.f, uint16(got), uint16(c.want))
 		}
@@ -251,7 +255,8 @@ func TestExp2Everywhere(t *testing.T) {
 			for i, y := range x {
 				want[i] = exp2(y)
 				e := math.Abs(float64(want[i])/math.Exp2(float64(y)) - 1)
-				for old := worst.Load(); e > math.Float64frombits(old) && !worst.CompareAndSwap(old, math.Float64bits(e)); old = worst.Load() {
+				for old := worst.Load(); e > math.Float64frombits(old) &&
+					!worst.CompareAndSwap(old, math.Float64bits(e)); old = worst.Load() {
 				}
 			}
 			for _, isa := range AvailableISAs() {
@@ -305,7 +310,8 @@ func TestConstantsAMD64(t *testing.T) {
 		t.Fatal(err)
 	}
 	bits := map[string]uint64{}
-	for _, m := range regexp.MustCompile(`(?m)^VECTOR\((\w+), (0x[0-9a-f]{8})\)`).FindAllStringSubmatch(string(header), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^VECTOR\((\w+), (0x[0-9a-f]{8})\)`).FindAllStringSubmatch(
+		string(header), -1) {
 		if bits[m[1]], err = strconv.ParseUint(m[2], 0, 32); err != nil {
 			t.Error(err)
 		}

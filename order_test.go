@@ -70,7 +70,8 @@ func inPairs(l [lanes]float64) float64 {
 func TestKLOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, n := range []int{1, 15, 16, 17, 129, 5000} {
-		b := Batch{Role: make([]Role, n), SeqOffsets: []int64{0, int64(n / 2), int64(n)}, Logprobs: normal(n, 1), OldLogprobs: normal(n, 2),
+		b := Batch{Role: make([]Role, n), SeqOffsets: []int64{0, int64(n / 2), int64(n)}, Logprobs: normal(n, 1),
+			OldLogprobs: normal(n, 2),
 			RefLogprobs: normal(n, 3), Advantages: normal(n, 4)}
 		for i := range b.Role {
 			b.Role[i] = Role(r.IntN(3))
@@ -114,7 +115,8 @@ func TestBitsDoNotDependOn(t *testing.T) {
 		got := Stats{make([]float32, rows), make([]float32, rows), make([]float32, rows), make([]float32, rows)}
 		same := func(what string) {
 			t.Helper()
-			for _, p := range [][2][]float32{{got.LSE, want.LSE}, {got.Entropy, want.Entropy}, {got.Logprob, want.Logprob}, {got.LogSumSqProbs, want.LogSumSqProbs}} {
+			for _, p := range [][2][]float32{{got.LSE, want.LSE}, {got.Entropy, want.Entropy},
+				{got.Logprob, want.Logprob}, {got.LogSumSqProbs, want.LogSumSqProbs}} {
 				if err := sameBits(p[0], p[1]); err != nil {
 					t.Errorf("tau %v, %s: %v", tau, what, err)
 				}
@@ -291,7 +293,8 @@ func TestNoAllocations(t *testing.T) {
 		"TokenStats":      func() error { return ws.TokenStats(stats, logits, ids, DefaultTokenStats) },
 		"TokenStats bf16": func() error { return ws.TokenStats(stats, bf, ids, DefaultTokenStats) },
 		"RowGradient": func() error {
-			return ws.RowGradient(bf, bf, ids, RowGradientInput{Logprobs: stats.Logprob, Entropy: stats.Entropy, Grad: grad}, RowGradientOptions{Temperature: 1, EntropyBonus: 0.1})
+			return ws.RowGradient(bf, bf, ids, RowGradientInput{Logprobs: stats.Logprob, Entropy: stats.Entropy,
+				Grad: grad}, RowGradientOptions{Temperature: 1, EntropyBonus: 0.1})
 		},
 	} {
 		var err error

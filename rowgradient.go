@@ -44,7 +44,7 @@ type RowGradientInput struct {
 // LSE is for logits that have been computed a second time, or that are some columns of the
 // rows. Without it the last bit of the chosen logit moves all elements of its row. With it
 // p_v is exp(z_v - LSE), the chosen logit is not read, and an id may be -1: the row's id is
-// that of another column. Logprobs and Entropy are those of the whole row. TokenStats gives
+// that of another column. Logprobs and Entropy are of the whole row. TokenStats gives
 // this LSE where its Temperature is 1. A row whose LSE is not finite gets NaN.
 //
 // Before it is rounded to dst's format, an element is at most

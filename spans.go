@@ -76,7 +76,8 @@ func (ws *Workspace) meanOfSpans(arg string, x []float32, b *Batch, count []int3
 // gather returns x at the response tokens, span by span, and where the values of each span
 // begin, and end for the last. countSpans has their number. One that is larger than
 // largest, or NaN, is an error. arg is the name of x.
-func (ws *Workspace) gather(arg string, x []float32, b *Batch, count []int32, largest float64) (values []float32, start []int32, err error) {
+func (ws *Workspace) gather(arg string, x []float32, b *Batch, count []int32,
+	largest float64) (values []float32, start []int32, err error) {
 	start = take[int32](ws, len(count)+1)
 	start[0] = 0
 	for s, n := range count {

@@ -16,7 +16,8 @@ import (
 func untouched[E any](t *testing.T, n int) []E {
 	t.Helper()
 	var e E
-	m, err := unix.Mmap(-1, 0, n*int(unsafe.Sizeof(e)), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	m, err := unix.Mmap(-1, 0, n*int(unsafe.Sizeof(e)), unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
 		t.Skip(err)
 	}
@@ -29,7 +30,8 @@ func untouched[E any](t *testing.T, n int) []E {
 func TestTooManyTokens(t *testing.T) {
 	const n = math.MaxInt32 + 1
 	floats := untouched[float32](t, n)
-	b := reweight.Batch{Role: untouched[reweight.Role](t, n), SpanIDs: untouched[int32](t, n), Entropy: floats, OldLogprobs: floats, Advantages: floats}
+	b := reweight.Batch{Role: untouched[reweight.Role](t, n), SpanIDs: untouched[int32](t, n), Entropy: floats,
+		OldLogprobs: floats, Advantages: floats}
 	var ws reweight.Workspace
 	var input *reweight.InputError
 	if err := ws.AEM(floats, &b, reweight.DefaultAEM); !errors.As(err, &input) || input.Arg != "SpanIDs" {

@@ -93,7 +93,8 @@ func (ws *Workspace) TokenStats(dst Stats, logits Logits, ids []int32, opt Token
 		want = wantSquares
 	}
 	// Calls statsRow for each row, from as many goroutines as there are workers.
-	ws.runRows(rowJob{isa: isa, rows: rows, logits: logits, ids: ids, tau: opt.Temperature, stats: dst, want: want, logVocab: log64(float64(logits.Vocab))})
+	ws.runRows(rowJob{isa: isa, rows: rows, logits: logits, ids: ids, tau: opt.Temperature, stats: dst, want: want,
+		logVocab: log64(float64(logits.Vocab))})
 	return nil
 }
 

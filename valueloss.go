@@ -61,7 +61,8 @@ func (ws *Workspace) ValueLoss(grad []float32, b *Batch, opt ValueLossOptions) (
 	}
 	clipped := int64(0)
 	b.shares(opt.Aggregation, opt.NormLength, func(from, to int, share float64) {
-		sum, n := ws.valueLoss(grad[from:to], b.NewValues[from:to], b.Values[from:to], b.Returns[from:to], b.Role[from:to],
+		sum, n := ws.valueLoss(grad[from:to], b.NewValues[from:to], b.Values[from:to], b.Returns[from:to],
+			b.Role[from:to],
 			float32(opt.Clip), float32(share))
 		res.Loss += float64(sum * share)
 		clipped += n

@@ -34,7 +34,7 @@ func (ws *Workspace) Whiten(dst, x []float32, role []Role) error {
 	return nil
 }
 
-// whitenOutcomes sets advantages to those of the trajectories, whitened over the response
+// whitenOutcomes sets advantages to the numbers of the trajectories, whitened over the response
 // tokens of the batch.
 func (ws *Workspace) whitenOutcomes(advantages []float32, b *Batch, relative []float64) {
 	count := take[int](ws, len(relative))

@@ -24,7 +24,7 @@ import (
 type Estimate struct {
 	Median, Lo, Hi float64
 	N              int // rounds
-	Outliers       int // rounds outside Tukey's fences: 1.5 interquartile ranges beyond the quartiles; they are not left out
+	Outliers       int // rounds more than 1.5 interquartile ranges beyond the quartiles; they are not left out
 }
 
 // FewestRounds is how many rounds a 95% interval of a median takes.

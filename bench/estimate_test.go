@@ -51,7 +51,8 @@ func TestEstimateCovers(t *testing.T) {
 				}
 			}
 			slices.Sort(x)
-			for name, e := range map[string]Estimate{"order statistics": medianOf(slices.Clone(x)), "bootstrap": bootstrapOf(slices.Clone(x))} {
+			for name, e := range map[string]Estimate{"order statistics": medianOf(slices.Clone(x)),
+				"bootstrap": bootstrapOf(slices.Clone(x))} {
 				if e.Median != quantile(x, 0.5) || e.Lo > e.Median || e.Hi < e.Median {
 					t.Fatalf("%s of %v: %+v", name, x, e)
 				}
@@ -76,7 +77,8 @@ func TestEstimateJSON(t *testing.T) {
 		t.Errorf("%s, %v, want %s", text, err, want)
 	}
 	var back []Estimate
-	if err := json.Unmarshal(text, &back); err != nil || back[0] != (Estimate{1.5, 1, 2, 7, 1}) || !math.IsNaN(back[1].Median) {
+	if err := json.Unmarshal(text, &back); err != nil || back[0] != (Estimate{1.5, 1, 2, 7, 1}) ||
+		!math.IsNaN(back[1].Median) {
 		t.Errorf("read again: %+v, %v", back, err)
 	}
 	if err := json.Unmarshal([]byte(`{"median":1,"mean":2}`), &back[0]); err == nil {

@@ -73,10 +73,10 @@ type Pair struct {
 //
 // Each of base and now (the new version) returns the nanoseconds per call of some
 // short blocks of calls. The time of a version is that of its shortest block,
-// because other programs can only make a block longer. again is the base's second
-// time divided by its first: it is near 1 on a machine without noise. A time that is
+// because other programs can only make a block longer. repeat is the second time of the
+// base divided by its first: it is near 1 on a machine without noise. A time that is
 // not positive and finite is an error.
-func TakePair(coin *rand.Rand, base, now func() ([]float64, error)) (p Pair, again float64, err error) {
+func TakePair(coin *rand.Rand, base, now func() ([]float64, error)) (p Pair, repeat float64, err error) {
 	halves := [2]float64{}
 	p.Base, p.New = math.Inf(1), math.Inf(1)
 	order := [...]bool{true, false, false, true} // whether it is the base, unless the coin says otherwise

@@ -51,7 +51,8 @@ func checkDecisions(t *testing.T, decide func([]Pair) (Verdict, Estimate), decis
 }
 
 func TestDecide(t *testing.T) {
-	rule := Rule{Looks: []int{12, 24}, Alpha: 0.01, Comparisons: 1, Slower: 1.05, Surely: 1.02} // of 12 the 2nd, of 24 the 5th
+	// Of 12 the 2nd decides, of 24 the 5th.
+	rule := Rule{Looks: []int{12, 24}, Alpha: 0.01, Comparisons: 1, Slower: 1.05, Surely: 1.02}
 	checkDecisions(t, rule.Decide, []decision{
 		{"nothing", nil, Open},
 		{"before a look", repeat(1, 11), Open},
@@ -86,7 +87,8 @@ func TestDecideFloor(t *testing.T) {
 	for _, c := range []struct {
 		base, now float64
 		want      Verdict
-	}{{2, 2.5, Pass}, {2, 3, Regression}, {0.3, 0.81, Pass}, {10, 10.9, Pass}, {10, 11.1, Regression}, {1e6, 1.1e6, Regression}, {3, 2, Pass}} {
+	}{{2, 2.5, Pass}, {2, 3, Regression}, {0.3, 0.81, Pass}, {10, 10.9, Pass}, {10, 11.1, Regression},
+		{1e6, 1.1e6, Regression}, {3, 2, Pass}} {
 		if got, e := rule.Decide(of(rule.Looks[0], c.base, c.now)); got != c.want {
 			t.Errorf("%v to %v ns: %v, want %v (%+v)", c.base, c.now, got, c.want, e)
 		}
@@ -131,7 +133,8 @@ func TestNewRule(t *testing.T) {
 }
 
 func TestDecideCounts(t *testing.T) {
-	rule := Rule{Looks: []int{12, 24}, Alpha: 0.01, Comparisons: 1, Slower: 1.05, Surely: 1.02, Floor: 5} // of 12 the 2nd, of 24 the 5th
+	// Of 12 the 2nd decides, of 24 the 5th.
+	rule := Rule{Looks: []int{12, 24}, Alpha: 0.01, Comparisons: 1, Slower: 1.05, Surely: 1.02, Floor: 5}
 	checkDecisions(t, rule.DecideCounts, []decision{
 		{"nothing", nil, Open},
 		{"before a look", of(11, 1, 2), Open},
@@ -157,7 +160,8 @@ func TestDecideCounts(t *testing.T) {
 }
 
 func TestWanted(t *testing.T) {
-	rule := NewRule(25, 0.01) // half a nanosecond of 1000 does not count; of 15 the 1st, of 23 the 3rd, then the 8th, 21st, 52nd, 117th, 253rd
+	// Half a nanosecond of 1000 does not count; of 15 the 1st, of 23 the 3rd, then the 8th, 21st, 52nd, 117th, 253rd.
+	rule := NewRule(25, 0.01)
 	for _, c := range []struct {
 		name  string
 		pairs []Pair
@@ -219,7 +223,8 @@ func TestTakePair(t *testing.T) {
 }
 
 func TestVerdictJSON(t *testing.T) {
-	for v, want := range map[Verdict]string{Open: `"open"`, Pass: `"pass"`, Regression: `"regression"`, Inconclusive: `"inconclusive"`} {
+	for v, want := range map[Verdict]string{Open: `"open"`, Pass: `"pass"`, Regression: `"regression"`,
+		Inconclusive: `"inconclusive"`} {
 		if text, err := v.MarshalJSON(); err != nil || string(text) != want {
 			t.Errorf("%s, %v, want %s", text, err, want)
 		}

@@ -20,7 +20,8 @@ func peakMemory() (int64, bool) {
 func highWater(status []byte) (int64, bool) {
 	for line := range bytes.Lines(status) {
 		if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
-			kib, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
+			kib, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))),
+				10, 64)
 			return kib << 10, err == nil
 		}
 	}

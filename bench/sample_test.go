@@ -94,7 +94,8 @@ func TestSampleAlternates(t *testing.T) {
 // TestSampleSlowFunctions: they get the first rounds only, the others more.
 func TestSampleSlowFunctions(t *testing.T) {
 	m := &fakeMachine{}
-	samples := m.sample(t, Sampler{Rounds: 3, Budget: 100 * time.Millisecond}, m.work(1000), m.work(10*time.Millisecond))
+	samples := m.sample(t, Sampler{Rounds: 3, Budget: 100 * time.Millisecond}, m.work(1000),
+		m.work(10*time.Millisecond))
 	if len(samples[1]) != 3 || len(samples[0]) < 80 {
 		t.Errorf("%d and %d rounds, want about 93 and 3", len(samples[0]), len(samples[1]))
 	}
@@ -121,7 +122,9 @@ func TestSampleBlocksAreLongEnough(t *testing.T) {
 // TestSampleCoarseClock: a clock that does not see single calls.
 func TestSampleCoarseClock(t *testing.T) {
 	m := &fakeMachine{}
-	s := Sampler{Block: 10 * time.Millisecond, Rounds: 3, clock: func() time.Duration { return m.now.Truncate(time.Millisecond) }}
+	s := Sampler{Block: 10 * time.Millisecond, Rounds: 3, clock: func() time.Duration {
+		return m.now.Truncate(time.Millisecond)
+	}}
 	samples, err := s.Sample(t.Context(), m.work(100))
 	if err != nil {
 		t.Fatal(err)

@@ -193,7 +193,8 @@ func took(pairs []int) string {
 		sum += n
 	}
 	mean, most := float64(sum)/float64(len(pairs)), float64(pairs[len(pairs)*95/100])
-	return fmt.Sprintf("%.0f, %.0f | %.2g, %.2g | %.2g, %.2g", mean, most, mean*4*turnBlocks/1e3, most*4*turnBlocks/1e3, mean*pairSeconds/60, most*pairSeconds/60)
+	return fmt.Sprintf("%.0f, %.0f | %.2g, %.2g | %.2g, %.2g", mean, most, mean*4*turnBlocks/1e3, most*4*turnBlocks/1e3,
+		mean*pairSeconds/60, most*pairSeconds/60)
 }
 
 // TestGateRule states how often the gate fails what is not slower, how often it
@@ -226,11 +227,13 @@ func TestGateRule(t *testing.T) {
 // power, or leaves more than open undecided without a change.
 func (m machine) check(t *testing.T, row string, rule Rule, runs int, power, open float64) {
 	s := m.simulate(rule, runs)
-	t.Logf("| %s | %d | %s, at most %.2g%% | %s | %s | %s, %s | %s |", row, runs, percent(s.alarms, runs), 100*atMost(s.alarms, runs),
+	t.Logf("| %s | %d | %s, at most %.2g%% | %s | %s | %s, %s | %s |", row, runs, percent(s.alarms, runs),
+		100*atMost(s.alarms, runs),
 		percent(s.open, runs), percent(s.between, runs), percent(s.found, runs), percent(s.alone, runs), took(s.pairs))
 	of := func(n int) float64 { return float64(n) / float64(runs) }
 	if s.alarms+s.others > 0 && of(s.alarms+s.others-1)/2 > rule.Alpha { // one may be chance
-		t.Errorf("%d and %d of %d runs fail what is not slower, want %v of them at most", s.alarms, s.others, runs, rule.Alpha)
+		t.Errorf("%d and %d of %d runs fail what is not slower, want %v of them at most", s.alarms, s.others, runs,
+			rule.Alpha)
 	}
 	if rate := of(s.alone); rate < power {
 		t.Errorf("%v of runs name a function that is slower alone, want at least %v", rate, power)
@@ -257,7 +260,8 @@ func TestGateRuleOptions(t *testing.T) {
 				if m.name == "wild" && !*long {
 					continue
 				}
-				m.check(t, fmt.Sprintf("%v, %v, %v | %s", c.alpha, c.slower, c.surely, m.name), rule, simulated(m.runs), 0.9, 1)
+				m.check(t, fmt.Sprintf("%v, %v, %v | %s", c.alpha, c.slower, c.surely, m.name), rule,
+					simulated(m.runs), 0.9, 1)
 			}
 		})
 	}
@@ -287,7 +291,8 @@ func TestGateRuleReordered(t *testing.T) {
 			suspects := 0
 			for range runs {
 				linked := build() / build()
-				if v, _ := sequence(NewRule(comparisons, 0.01), func(int) float64 { return slower * linked }); v == Regression {
+				if v, _ := sequence(NewRule(comparisons, 0.01),
+					func(int) float64 { return slower * linked }); v == Regression {
 					suspects++
 				}
 			}
@@ -308,12 +313,15 @@ func TestGateRuleReordered(t *testing.T) {
 					verdicts[v]++
 					total += pairs
 				}
-				t.Logf("| %v%%, %.0f%% slower | %s | %d | %s | %s | %s | %.0f |", 100*spread, 100*(slower-1), percent(suspects, runs), orders,
-					percent(verdicts[Regression], runs), percent(verdicts[Pass], runs), percent(verdicts[Inconclusive], runs), float64(total)/float64(runs))
+				t.Logf("| %v%%, %.0f%% slower | %s | %d | %s | %s | %s | %.0f |", 100*spread, 100*(slower-1),
+					percent(suspects, runs), orders,
+					percent(verdicts[Regression], runs), percent(verdicts[Pass], runs),
+					percent(verdicts[Inconclusive], runs), float64(total)/float64(runs))
 				of := func(v Verdict) float64 { return float64(verdicts[v]) / float64(runs) }
 				switch {
 				case slower == 1 && (of(Regression) > 0.001 || of(Pass) < 0.98):
-					t.Errorf("%v of functions that only an order makes slower fail, and %v pass", of(Regression), of(Pass))
+					t.Errorf("%v of functions that only an order makes slower fail, and %v pass",
+						of(Regression), of(Pass))
 				case slower == 1.02 && orders >= 24 && of(Regression) > 0.012: // 0.01 and chance
 					t.Errorf("%v fail where it may just not, in %d orders, want at most 0.01", of(Regression), orders)
 				case slower == 1.10 && of(Regression) < 0.99:
@@ -345,7 +353,9 @@ func TestGateRuleAtItsEdge(t *testing.T) {
 	}{
 		{"all 1.02 times slower, noise of 30%", rule.Decide, noisy(rule.Surely), []Verdict{Regression}, 0.0125, 300, 10000},
 		{"all 1.05 times slower, noise of 30%", rule.Decide, noisy(rule.Slower), []Verdict{Pass}, 0.0125, 300, 10000},
-		{"half of the calls have more", rule.DecideCounts, func(int) Pair { return Pair{100, 100 + 50*float64(r.IntN(2))} },
+		{"half of the calls have more", rule.DecideCounts, func(int) Pair {
+			return Pair{100, 100 + 50*float64(r.IntN(2))}
+		},
 			[]Verdict{Regression}, 0.0125, 1000, 4000},
 		{"5 or 6 on both sides", rule.DecideCounts, func(int) Pair { return Pair{count(), count()} },
 			[]Verdict{Regression, Inconclusive}, 0, 200, 4000},
@@ -364,7 +374,8 @@ func TestGateRuleAtItsEdge(t *testing.T) {
 				hits++
 			}
 		}
-		t.Logf("%d runs of %d functions, %s: %s have one that is %v", c.runs, functions, c.what, percent(hits, c.runs), c.wrong)
+		t.Logf("%d runs of %d functions, %s: %s have one that is %v", c.runs, functions, c.what,
+			percent(hits, c.runs), c.wrong)
 		if share := float64(hits) / float64(c.runs); share > c.most || c.most > 0 && hits == 0 {
 			t.Errorf("%s: %v of runs are wrong, want at most %v, and some where it is above 0", c.what, share, c.most)
 		}

@@ -127,7 +127,8 @@ func TestVariance(t *testing.T) {
 			t.Errorf("variance of %v = %v, want %v as in any order", r, got, want)
 		}
 	}
-	if x, y := variance([]float64{1, 1, 1, 0, 0, 0, 0, 0, 0, 0}), variance([]float64{0, 0, 0, 1, 1, 1, 1, 1, 1, 1}); x != y {
+	if x, y := variance([]float64{1, 1, 1, 0, 0, 0, 0, 0, 0, 0}),
+		variance([]float64{0, 0, 0, 1, 1, 1, 1, 1, 1, 1}); x != y {
 		t.Errorf("3 and 7 successes of 10: variance %v and %v", x, y)
 	}
 }

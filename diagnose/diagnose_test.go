@@ -76,8 +76,10 @@ func TestWeightMass(t *testing.T) {
 
 // drifting makes a batch of a trajectory with two spans.
 func drifting() *reweight.Batch {
-	return &reweight.Batch{Role: []reweight.Role{0, 1, 2, 0, 2}, SeqOffsets: []int64{0, 5}, SpanIDs: []int32{-1, 0, 0, 0, 1},
-		Advantages: []float32{9, 1, 3, 9, -2}, OldLogprobs: []float32{9, -2, -3, 9, -1}, Entropy: []float32{9, 1, 0.5, 9, 4}}
+	return &reweight.Batch{Role: []reweight.Role{0, 1, 2, 0, 2}, SeqOffsets: []int64{0, 5},
+		SpanIDs:    []int32{-1, 0, 0, 0, 1},
+		Advantages: []float32{9, 1, 3, 9, -2}, OldLogprobs: []float32{9, -2, -3, 9, -1},
+		Entropy: []float32{9, 1, 0.5, 9, 4}}
 }
 
 func TestEntropyDrift(t *testing.T) {

@@ -100,7 +100,8 @@ func TestSurePValue(t *testing.T) {
 
 // TestPartial compares the formula with the correlation of residuals.
 func TestPartial(t *testing.T) {
-	x, y, z := ranks([]float64{1, 5, 2, 8, 3, 9, 4}), ranks([]float64{2, 6, 6, 1, 3, 8, 0}), ranks([]float64{1, 2, 2, 4, 3, 6, 6})
+	x, y, z := ranks([]float64{1, 5, 2, 8, 3, 9, 4}), ranks([]float64{2, 6, 6, 1, 3, 8, 0}),
+		ranks([]float64{1, 2, 2, 4, 3, 6, 6})
 	residuals := func(y []float64) []float64 {
 		alpha, beta := stat.LinearRegression(z, y, nil, false)
 		left := slices.Clone(y)

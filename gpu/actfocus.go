@@ -73,12 +73,14 @@ func (ws *Workspace) ActFocus(weights, result Ptr, b *Batch, opt reweight.ActFoc
 		return err
 	}
 	n := int64(b.Tokens)
-	ws.params.spread = spreadParams{signal: signal, role: b.Role, result: result, curve: ws.scratch.curve, status: ws.status, n: n,
+	ws.params.spread = spreadParams{signal: signal, role: b.Role, result: result, curve: ws.scratch.curve,
+		status: ws.status, n: n,
 		eps: opt.Eps, first: int64(problem.Number(first))}
 	if err := launch(ws, &ws.params.spread, step{"actfocus_spread", 1}); err != nil {
 		return err
 	}
-	ws.params.weights = weightsParams{dst: weights, signal: signal, role: b.Role, curve: ws.scratch.curve, status: ws.status, n: n,
+	ws.params.weights = weightsParams{dst: weights, signal: signal, role: b.Role, curve: ws.scratch.curve,
+		status: ws.status, n: n,
 		alpha: float32(opt.Alpha), beta: float32(opt.Beta)}
 	return launch(ws, &ws.params.weights, step{"actfocus_weights", passes(b.Tokens)})
 }
@@ -86,7 +88,8 @@ func (ws *Workspace) ActFocus(weights, result Ptr, b *Batch, opt reweight.ActFoc
 // ActFocusWeights sets dst[t] of n tokens by role, signal, mean and sigma, as
 // reweight.Workspace.ActFocusWeights does. dst may be signal. Where a role is wrong, dst
 // is NaN. It is one launch.
-func (ws *Workspace) ActFocusWeights(dst, signal, role Ptr, n int, mean, sigma float64, opt reweight.ActFocusOptions) error {
+func (ws *Workspace) ActFocusWeights(dst, signal, role Ptr, n int, mean, sigma float64,
+	opt reweight.ActFocusOptions) error {
 	err := cmp.Or(
 		checkLength("n", n),
 		checkArrays(n, array{"dst", dst, 4}, array{"signal", signal, 4}, array{"role", role, 1}),
@@ -95,7 +98,8 @@ func (ws *Workspace) ActFocusWeights(dst, signal, role Ptr, n int, mean, sigma f
 	if err != nil || n == 0 {
 		return err
 	}
-	ws.params.weights = weightsParams{dst: dst, signal: values{a: signal}, role: role, status: ws.status, n: int64(n), mean: mean, sigma: sigma,
+	ws.params.weights = weightsParams{dst: dst, signal: values{a: signal}, role: role, status: ws.status, n: int64(n),
+		mean: mean, sigma: sigma,
 		alpha: float32(opt.Alpha), beta: float32(opt.Beta)}
 	return launch(ws, &ws.params.weights, step{"actfocus_weights", passes(n)})
 }

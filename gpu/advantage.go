@@ -59,7 +59,8 @@ func (ws *Workspace) GRPO(advantages Ptr, b *Batch, opt reweight.GRPOOptions) er
 func (ws *Workspace) GAE(advantages, returns, rewards Ptr, b *Batch, opt reweight.GAEOptions) error {
 	err := cmp.Or(
 		ws.cpu.GAE(nil, nil, nil, &nothing, opt),
-		ws.checkBatch(b, array{"advantages", advantages, 4}, array{"rewards", rewards, 4}, array{"Values", b.Values, 4}),
+		ws.checkBatch(b, array{"advantages", advantages, 4}, array{"rewards", rewards, 4},
+			array{"Values", b.Values, 4}),
 		checkAligned("returns", returns, 4),
 	)
 	if err != nil {

@@ -297,7 +297,8 @@ func launch[P any](ws *Workspace, params *P, steps ...step) error {
 		if ctas <= both.team.most {
 			f = both.team
 		}
-		err := ws.dev.drv.Launch(f.Function, min(ctas, f.most), f.threads, f.shared, unsafe.Pointer(params), unsafe.Sizeof(*params), ws.stream)
+		err := ws.dev.drv.Launch(f.Function, min(ctas, f.most), f.threads, f.shared, unsafe.Pointer(params),
+			unsafe.Sizeof(*params), ws.stream)
 		if err != nil {
 			return err
 		}

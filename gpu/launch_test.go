@@ -37,7 +37,8 @@ var calls = []struct {
 	{"TokenStats", func(ws *Workspace) error {
 		return eachRowKernel(reweight.DTypeF16, func(logits Rows, temperature float64) error {
 			opt := reweight.TokenStatsOptions{Temperature: temperature}
-			if err := ws.TokenStats(Stats{LSE: somewhere, Entropy: somewhere, Logprob: somewhere}, logits, IDs{Ptr: somewhere}, opt); err != nil {
+			if err := ws.TokenStats(Stats{LSE: somewhere, Entropy: somewhere, Logprob: somewhere}, logits,
+				IDs{Ptr: somewhere}, opt); err != nil {
 				return err
 			}
 			return ws.TokenStats(Stats{LogSumSqProbs: somewhere}, logits, IDs{}, opt)
@@ -45,7 +46,9 @@ var calls = []struct {
 	}},
 	{"RowGradient", func(ws *Workspace) error {
 		return eachRowKernel(reweight.DTypeBF16, func(logits Rows, temperature float64) error {
-			return ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, RowGradientInput{Logprobs: somewhere, Entropy: somewhere, Grad: somewhere}, reweight.RowGradientOptions{Temperature: temperature})
+			return ws.RowGradient(logits, logits, IDs{Ptr: somewhere},
+				RowGradientInput{Logprobs: somewhere, Entropy: somewhere, Grad: somewhere},
+				reweight.RowGradientOptions{Temperature: temperature})
 		})
 	}},
 	{"ReadMemory", func(ws *Workspace) error { return ws.ReadMemory(somewhere, 1<<20) }},
@@ -55,14 +58,16 @@ var calls = []struct {
 		return ws.MaskedMoments(somewhere, somewhere, somewhere, 1000, reweight.Responses, 0)
 	}},
 	{"ActFocus", func(ws *Workspace) error {
-		return ws.ActFocus(somewhere, somewhere, everything, reweight.ActFocusOptions{Beta: 1, Signal: reweight.SignalLogRatio})
+		return ws.ActFocus(somewhere, somewhere, everything,
+			reweight.ActFocusOptions{Beta: 1, Signal: reweight.SignalLogRatio})
 	}},
 	{"ActFocusWeights", func(ws *Workspace) error {
 		return ws.ActFocusWeights(somewhere, somewhere, somewhere, 1000, 0, 1, reweight.DefaultActFocus)
 	}},
 	{"Whiten", func(ws *Workspace) error { return ws.Whiten(somewhere, somewhere, somewhere, 1000) }},
 	{"Surrogate", func(ws *Workspace) error {
-		return ws.Surrogate(somewhere, somewhere, somewhere, somewhere, somewhere, 0, somewhere, 1000, 1, reweight.DefaultLoss)
+		return ws.Surrogate(somewhere, somewhere, somewhere, somewhere, somewhere, 0, somewhere, 1000, 1,
+			reweight.DefaultLoss)
 	}},
 	{"Loss", func(ws *Workspace) error {
 		opt := reweight.DefaultLoss
@@ -120,7 +125,8 @@ func (d *idle) Function(name string, threads, shared int) (driver.Function, int,
 	return driver.Function(len(d.names) - 1), 2, nil
 }
 
-func (d *idle) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
+func (d *idle) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr,
+	s driver.Stream) error {
 	if grid < 1 || grid > 2*3 {
 		d.Errorf("%s: %d CTAs, want 1 to the 6 that the device runs at a time", d.names[f], grid)
 	}
@@ -217,7 +223,8 @@ func entries(t *testing.T) map[string]entry {
 		}
 		for _, e := range found {
 			name := e[1]
-			param, ntid := paramLine.FindStringSubmatch(strings.TrimPrefix(e[2], "\n")), ntidLine.FindStringSubmatch(e[3])
+			param, ntid := paramLine.FindStringSubmatch(strings.TrimPrefix(e[2], "\n")),
+				ntidLine.FindStringSubmatch(e[3])
 			if param == nil || ntid == nil {
 				t.Errorf("%s: %s has not one struct as its parameter, aligned to 8 bytes, or no number of threads", module, name)
 				continue
@@ -285,11 +292,13 @@ func TestTeams(t *testing.T) {
 		logits := Rows{Ptr: somewhere, DType: reweight.DTypeBF16, Rows: rows, Vocab: 10}
 		must.Do(ws.TokenStats(Stats{LSE: somewhere}, logits, IDs{}, reweight.DefaultTokenStats))
 		must.Do(ws.TokenStats(Stats{LogSumSqProbs: somewhere}, logits, IDs{}, reweight.DefaultTokenStats))
-		must.Do(ws.RowGradient(logits, logits, IDs{Ptr: somewhere}, RowGradientInput{Logprobs: somewhere, Grad: somewhere}, reweight.DefaultRowGradient))
+		must.Do(ws.RowGradient(logits, logits, IDs{Ptr: somewhere},
+			RowGradientInput{Logprobs: somewhere, Grad: somewhere}, reweight.DefaultRowGradient))
 		for _, k := range shape.Kernels {
 			l, ok := drv.launched[k.Name]
 			if ok && (l.threads != times*k.Threads || l.shared != times*k.Shared) {
-				t.Errorf("%d rows: %s is launched with %d threads and %d bytes, want %d times %d and %d", rows, k.Name, l.threads, l.shared, times, k.Threads, k.Shared)
+				t.Errorf("%d rows: %s is launched with %d threads and %d bytes, want %d times %d and %d", rows, k.Name,
+					l.threads, l.shared, times, k.Threads, k.Shared)
 			}
 		}
 		if len(drv.launched) != 3 {
@@ -314,7 +323,8 @@ func TestPrepare(t *testing.T) {
 	}
 	ws, drv := idleWorkspace(t)
 	must.Do(ws.dev.Prepare([]string{"TokenStats", "RowGradient"}, []reweight.DType{reweight.DTypeBF16}))
-	want := []string{"token_stats_bf16", "token_stats_bf16_tempered", "token_stats_squares_bf16", "token_stats_squares_bf16_tempered", "row_gradient_bf16", "row_gradient_bf16_tempered"}
+	want := []string{"token_stats_bf16", "token_stats_bf16_tempered", "token_stats_squares_bf16",
+		"token_stats_squares_bf16_tempered", "row_gradient_bf16", "row_gradient_bf16_tempered"}
 	if got := slices.Compact(drv.names); !slices.Equal(got, want) {
 		t.Errorf("prepared %v, want %v", got, want)
 	}

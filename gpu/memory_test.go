@@ -21,7 +21,8 @@ func TestMemory(t *testing.T) {
 		m.must(m.dev.Copy(again.Ptr, src.Ptr, n, 0))
 		m.must(m.ws.ReadMemory(src.Ptr, n))
 		m.must(m.ws.Check())
-		if !bytes.Equal(m.read("dst", dst), x) || !bytes.Equal(m.read("dst", again), x) || !bytes.Equal(m.read("src", src), x) {
+		if !bytes.Equal(m.read("dst", dst), x) || !bytes.Equal(m.read("dst", again), x) ||
+			!bytes.Equal(m.read("src", src), x) {
 			t.Errorf("%d bytes are not copied", n)
 		}
 		m.free()

@@ -29,6 +29,7 @@ func (ws *Workspace) MaskedMoments(result, x, role Ptr, n int, roles reweight.Ro
 	if err != nil {
 		return err
 	}
-	ws.params.moments = momentsParams{x: x, role: role, result: result, status: ws.status, n: int64(n), shift: shift, roles: uint64(roles)}
+	ws.params.moments = momentsParams{x: x, role: role, result: result, status: ws.status, n: int64(n), shift: shift,
+		roles: uint64(roles)}
 	return launch(ws, &ws.params.moments, step{"masked_moments", 1})
 }

@@ -121,7 +121,10 @@ type rowCase struct {
 
 // String describes the case for a failure's message.
 func (c *rowCase) String() string {
-	return fmt.Sprintf("%s %v, %d rows of %d, tau %v, %d past, %d between, sequences of %d, %d and ids %d between them, index %v", c.within, c.logits.DType(), c.logits.Rows(), c.logits.Vocab, c.tau, c.past, c.gap, c.seq, c.apart, c.idGap, c.index)
+	return fmt.Sprintf(
+		"%s %v, %d rows of %d, tau %v, %d past, %d between, sequences of %d, %d and ids %d between them, index %v",
+		c.within, c.logits.DType(), c.logits.Rows(), c.logits.Vocab, c.tau, c.past, c.gap, c.seq, c.apart,
+		c.idGap, c.index)
 }
 
 // wanted returns for each row whether it is.
@@ -340,7 +343,8 @@ var families = []family{
 			}
 		}
 		for range 1 + len(x)/blockSize {
-			y := []float64{8, 8.5, 7.5, 64, 128, 129, 130, 160, 190, 220, 249, 250, 251, -123.9, -124, -124.1, -125, -125.1, -126, -129, -160, -220, -250}[r.IntN(23)]
+			y := []float64{8, 8.5, 7.5, 64, 128, 129, 130, 160, 190, 220, 249, 250, 251, -123.9, -124, -124.1, -125,
+				-125.1, -126, -129, -160, -220, -250}[r.IntN(23)]
 			v := m + float32(y/log2E)
 			if y == 8 || y == -124 || y == -125 {
 				c := m * float32(log2E)
@@ -404,7 +408,8 @@ func at(l reweight.Logits, i int) float32 {
 
 // anyCase returns a case with everything drawn at random.
 func anyCase(l reweight.Logits, within string, r *rand.Rand) *rowCase {
-	c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[r.IntN(len(temperatures))], wide: r.IntN(2) == 0, within: within}
+	c := &rowCase{logits: l, ids: someIDs(l, r), tau: temperatures[r.IntN(len(temperatures))], wide: r.IntN(2) == 0,
+		within: within}
 	if r.IntN(2) == 0 {
 		c.tau = 1
 	}

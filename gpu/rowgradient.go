@@ -33,7 +33,8 @@ type RowGradientInput struct{ Logprobs, Entropy, Grad, GradEntropy, LSE Ptr }
 // A wrong shape, address or option is an error, and nothing is queued. An id that is not
 // in the vocabulary, nor -1 where LSE is given, gives its row a gradient of NaN, an element of the index that is not
 // a row is passed over, and Check returns either.
-func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, of RowGradientInput, opt reweight.RowGradientOptions) error {
+func (ws *Workspace) RowGradient(dst, logits Rows, ids IDs, of RowGradientInput,
+	opt reweight.RowGradientOptions) error {
 	dst.Index, dst.Sequence = logits.Index, logits.Sequence
 	if err := cmp.Or(logits.checkShape("logits"), dst.checkShape("dst")); err != nil {
 		return err

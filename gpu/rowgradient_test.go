@@ -29,8 +29,10 @@ type gradientCase struct {
 func (m *machine) newGradientCase(c *rowCase, bonus float64, r *rand.Rand) *gradientCase {
 	m.Helper()
 	n := c.logits.Rows()
-	g := &gradientCase{rowCase: c, logprobs: make([]float32, n), entropy: make([]float32, n), grad: make([]float32, n), bonus: bonus}
-	m.must(m.cpu.TokenStats(reweight.Stats{Entropy: g.entropy, Logprob: g.logprobs}, c.logits, c.ids, reweight.TokenStatsOptions{Temperature: c.tau}))
+	g := &gradientCase{rowCase: c, logprobs: make([]float32, n), entropy: make([]float32, n), grad: make([]float32, n),
+		bonus: bonus}
+	m.must(m.cpu.TokenStats(reweight.Stats{Entropy: g.entropy, Logprob: g.logprobs}, c.logits, c.ids,
+		reweight.TokenStatsOptions{Temperature: c.tau}))
 	for i := range g.grad {
 		if g.grad[i] = float32(r.NormFloat64()); r.IntN(6) == 0 {
 			g.grad[i] = 0
@@ -68,7 +70,9 @@ func (m *machine) rowGradient(c *gradientCase) {
 	d, n, v := c.logits.DType(), c.logits.Rows(), c.logits.Vocab
 	opt := reweight.RowGradientOptions{Temperature: c.tau, EntropyBonus: c.bonus}
 	want := newLogits(d, n, v)
-	m.must(m.cpu.RowGradient(want, c.logits, c.ids, reweight.RowGradientInput{Logprobs: c.logprobs, Entropy: c.entropy, Grad: c.grad, GradEntropy: c.gradEntropy, LSE: c.lse}, opt))
+	m.must(m.cpu.RowGradient(want, c.logits, c.ids,
+		reweight.RowGradientInput{Logprobs: c.logprobs, Entropy: c.entropy, Grad: c.grad, GradEntropy: c.gradEntropy,
+			LSE: c.lse}, opt))
 
 	logits, rows, ids := c.place(m)
 	dst, dstRows, gap := logits, rows, c.gap
@@ -84,7 +88,8 @@ func (m *machine) rowGradient(c *gradientCase) {
 	if c.bonus != 0 || c.gradEntropy != nil {
 		entropy = m.place(raw.Bytes(c.entropy), 4).Ptr
 	}
-	of := gpu.RowGradientInput{Logprobs: m.place(raw.Bytes(c.logprobs), 4).Ptr, Entropy: entropy, Grad: m.place(raw.Bytes(c.grad), 8).Ptr, GradEntropy: gradEntropy}
+	of := gpu.RowGradientInput{Logprobs: m.place(raw.Bytes(c.logprobs), 4).Ptr, Entropy: entropy,
+		Grad: m.place(raw.Bytes(c.grad), 8).Ptr, GradEntropy: gradEntropy}
 	if c.lse != nil {
 		of.LSE = m.place(raw.Bytes(c.lse), 4).Ptr
 	}
@@ -123,7 +128,8 @@ func (m *machine) compare(c *gradientCase, got, want []byte, gap int) {
 				row++
 			}
 			m.Fatalf("%v, bonus %v, in place %v: row %d, element %d, id %d, log-probability %v, g %v: %v (%08x), want %v (%08x)", c, c.bonus, c.inPlace,
-				row, i-c.begin(row, gap), c.ids[row], c.logprobs[row], c.grad[row], a, math.Float32bits(a), b, math.Float32bits(b))
+				row, i-c.begin(row, gap), c.ids[row], c.logprobs[row], c.grad[row], a, math.Float32bits(a), b,
+				math.Float32bits(b))
 		}
 	}
 }
@@ -154,7 +160,8 @@ func TestRowGradientInputs(t *testing.T) {
 				}
 				l := f.rows(d, 96, 300, r)
 				c.rowCase = &rowCase{logits: l, ids: someIDs(l, r), tau: tau, within: "inputs"}
-				for _, p := range []float32{0, -1e-9, -0.4, -0.5, math.Nextafter32(-0.5, 0), -63, math.Nextafter32(-64, 0), -64, math.Nextafter32(-64, -inf), -500, -1e30, -inf, nan, 1, 1e30, inf} {
+				for _, p := range []float32{0, -1e-9, -0.4, -0.5, math.Nextafter32(-0.5, 0), -63,
+					math.Nextafter32(-64, 0), -64, math.Nextafter32(-64, -inf), -500, -1e30, -inf, nan, 1, 1e30, inf} {
 					for _, g := range []float32{0, 1, -1.5, inf, nan, 1e-40} {
 						c.logprobs = append(c.logprobs, p)
 						c.entropy = append(c.entropy, float32(r.Float64()*5))
@@ -178,7 +185,8 @@ func TestRowGradientTeams(t *testing.T) {
 	r := rand.New(rand.NewPCG(18, 18))
 	for d := range reweight.DTypeBF16 + 1 {
 		for i, f := range families {
-			c := m.newGradientCase(anyCase(f.rows(d, 1, teamVocab(d, r), r), f.name, r), bonuses[r.IntN(len(bonuses))], r)
+			c := m.newGradientCase(anyCase(f.rows(d, 1, teamVocab(d, r), r), f.name, r),
+				bonuses[r.IntN(len(bonuses))], r)
 			if i%2 == 0 {
 				c.logprobs[0] = -70
 			}
@@ -209,7 +217,8 @@ func TestRowGradientBad(t *testing.T) {
 	c := m.newGradientCase(&rowCase{logits: l, ids: someIDs(l, r), tau: 1}, 0, r)
 	c.ids = someIDs(l, r) // none is -1
 	want := newLogits(reweight.DTypeF32, 30, 50)
-	m.must(m.cpu.RowGradient(want, l, c.ids, reweight.RowGradientInput{Logprobs: c.logprobs, Grad: c.grad}, reweight.DefaultRowGradient))
+	m.must(m.cpu.RowGradient(want, l, c.ids, reweight.RowGradientInput{Logprobs: c.logprobs, Grad: c.grad},
+		reweight.DefaultRowGradient))
 	ids := append([]int32(nil), c.ids...)
 	for _, bad := range []int32{-1, 50, -100, math.MaxInt32} {
 		c.ids = append([]int32(nil), ids...)
@@ -225,7 +234,8 @@ func TestRowGradientBad(t *testing.T) {
 		}
 		m.must(m.ws.RowGradient(rows, rows, where, of, reweight.DefaultRowGradient))
 		var wrong *reweight.InputError
-		if err := m.ws.Check(); !errors.As(err, &wrong) || wrong.Error() != fmt.Sprintf("reweight: ids[17] is %d, want %d to 49, for rows of 50 logits", bad, lowest) {
+		if err := m.ws.Check(); !errors.As(err, &wrong) ||
+			wrong.Error() != fmt.Sprintf("reweight: ids[17] is %d, want %d to 49, for rows of 50 logits", bad, lowest) {
 			t.Errorf("id %d: %v", bad, err)
 		}
 		for i, got := range floatsOf(m.read("dst", m.placed[0])) {
@@ -239,7 +249,8 @@ func TestRowGradientBad(t *testing.T) {
 	c.ids = ids
 	_, rows, where := c.place(m)
 	rows.Index = &gpu.Index{Ptr: m.place(raw.Bytes([]int64{30, -1}), 0).Ptr, N: 2}
-	m.must(m.ws.RowGradient(rows, rows, where, gpu.RowGradientInput{Logprobs: m.output(30).Ptr, Grad: m.output(30).Ptr}, reweight.DefaultRowGradient))
+	m.must(m.ws.RowGradient(rows, rows, where, gpu.RowGradientInput{Logprobs: m.output(30).Ptr, Grad: m.output(30).Ptr},
+		reweight.DefaultRowGradient))
 	if err := m.ws.Check(); err == nil {
 		t.Error("no error for rows that are not there")
 	}

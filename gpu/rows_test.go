@@ -23,7 +23,8 @@ func TestRowErrors(t *testing.T) {
 	all, ids := gpu.Stats{LSE: p, Entropy: p, Logprob: p, LogSumSqProbs: p}, gpu.IDs{Ptr: p}
 	stats := func(l gpu.Rows) error { return m.ws.TokenStats(all, l, ids, reweight.DefaultTokenStats) }
 	gradient := func(d, l gpu.Rows) error {
-		return m.ws.RowGradient(d, l, ids, gpu.RowGradientInput{Logprobs: p, Entropy: p, Grad: p}, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})
+		return m.ws.RowGradient(d, l, ids, gpu.RowGradientInput{Logprobs: p, Entropy: p, Grad: p},
+			reweight.RowGradientOptions{Temperature: 1, EntropyBonus: 1})
 	}
 	given := gpu.RowGradientInput{Logprobs: p, Entropy: p, Grad: p}
 	tau := func(x float64) error {
@@ -89,7 +90,8 @@ func TestRowErrors(t *testing.T) {
 		if err := m.ws.TokenStats(gpu.Stats{}, none, gpu.IDs{}, reweight.DefaultTokenStats); err != nil {
 			t.Error(err)
 		}
-		if err := m.ws.RowGradient(none, none, gpu.IDs{}, gpu.RowGradientInput{}, reweight.DefaultRowGradient); err != nil {
+		if err := m.ws.RowGradient(none, none, gpu.IDs{}, gpu.RowGradientInput{},
+			reweight.DefaultRowGradient); err != nil {
 			t.Error(err)
 		}
 	}
@@ -106,22 +108,28 @@ func TestFarRows(t *testing.T) {
 	for _, stride := range []int{vocab, 1 << 21} {
 		l := families[0].rows(reweight.DTypeF32, 1, vocab, r)
 		id := []int32{44}
-		want := reweight.Stats{LSE: make([]float32, 1), Entropy: make([]float32, 1), Logprob: make([]float32, 1), LogSumSqProbs: make([]float32, 1)}
+		want := reweight.Stats{LSE: make([]float32, 1), Entropy: make([]float32, 1), Logprob: make([]float32, 1),
+			LogSumSqProbs: make([]float32, 1)}
 		m.must(m.cpu.TokenStats(want, l, id, reweight.DefaultTokenStats))
 		gradient := newLogits(reweight.DTypeF32, 1, vocab)
-		m.must(m.cpu.RowGradient(gradient, l, id, reweight.RowGradientInput{Logprobs: want.Logprob, Grad: []float32{2}}, reweight.DefaultRowGradient))
+		m.must(m.cpu.RowGradient(gradient, l, id, reweight.RowGradientInput{Logprobs: want.Logprob, Grad: []float32{2}},
+			reweight.DefaultRowGradient))
 
 		logits, out, dst := m.place(raw.Bytes(l.F32), 4), m.output(4), m.output(vocab)
 		far := func(p gpu.Ptr, bytes int) gpu.Ptr { return p - gpu.Ptr(row)*gpu.Ptr(bytes) }
-		rows := gpu.Rows{Ptr: far(logits.Ptr, 4*stride), Rows: int(row) + 1, Vocab: vocab, Stride: stride, Index: &gpu.Index{Ptr: m.place(raw.Bytes([]int64{row}), 0).Ptr, N: 1}}
+		rows := gpu.Rows{Ptr: far(logits.Ptr, 4*stride), Rows: int(row) + 1, Vocab: vocab, Stride: stride,
+			Index: &gpu.Index{Ptr: m.place(raw.Bytes([]int64{row}), 0).Ptr, N: 1}}
 		ids := gpu.IDs{Ptr: far(m.place(raw.Bytes([]int64{44}), 0).Ptr, 8), Int64: true}
-		m.must(m.ws.TokenStats(gpu.Stats{LSE: far(out.Ptr, 4), Entropy: far(out.Ptr+4, 4), Logprob: far(out.Ptr+8, 4), LogSumSqProbs: far(out.Ptr+12, 4)}, rows, ids, reweight.DefaultTokenStats))
+		m.must(m.ws.TokenStats(gpu.Stats{LSE: far(out.Ptr, 4), Entropy: far(out.Ptr+4, 4), Logprob: far(out.Ptr+8, 4),
+			LogSumSqProbs: far(out.Ptr+12, 4)}, rows, ids, reweight.DefaultTokenStats))
 		to := rows
 		to.Ptr = far(dst.Ptr, 4*stride)
-		m.must(m.ws.RowGradient(to, rows, ids, gpu.RowGradientInput{Logprobs: far(out.Ptr+8, 4), Grad: far(m.place(raw.Bytes([]float32{2}), 0).Ptr, 4)}, reweight.DefaultRowGradient))
+		m.must(m.ws.RowGradient(to, rows, ids, gpu.RowGradientInput{Logprobs: far(out.Ptr+8, 4),
+			Grad: far(m.place(raw.Bytes([]float32{2}), 0).Ptr, 4)}, reweight.DefaultRowGradient))
 		m.must(m.ws.Check())
 		got := floatsOf(m.read("stats", out))
-		if got[0] != want.LSE[0] || got[1] != want.Entropy[0] || got[2] != want.Logprob[0] || got[3] != want.LogSumSqProbs[0] {
+		if got[0] != want.LSE[0] || got[1] != want.Entropy[0] || got[2] != want.Logprob[0] ||
+			got[3] != want.LogSumSqProbs[0] {
 			t.Errorf("stride %d: %v, want %v", stride, got, want)
 		}
 		for i, g := range floatsOf(m.read("gradient", dst)) {

@@ -35,7 +35,8 @@ type tokenStatsParams struct {
 // is not in the vocabulary gives its row a Logprob of NaN, an element of the index that
 // is not a row is passed over, and Check returns either.
 func (ws *Workspace) TokenStats(dst Stats, logits Rows, ids IDs, opt reweight.TokenStatsOptions) error {
-	if err := cmp.Or(logits.checkShape("logits"), checkTemperature(opt.Temperature)); err != nil || logits.wanted() == 0 {
+	if err := cmp.Or(logits.checkShape("logits"), checkTemperature(opt.Temperature)); err != nil ||
+		logits.wanted() == 0 {
 		return err
 	}
 	err := logits.checkPtrs("logits")
@@ -72,7 +73,8 @@ func (ws *Workspace) TokenStats(dst Stats, logits Rows, ids IDs, opt reweight.To
 // tokenStats queues one pass over the rows, with LSE at the temperature of the others.
 func (ws *Workspace) tokenStats(dst Stats, logits *Rows, ids IDs, temperature float64) error {
 	p := &ws.params.stats
-	*p = tokenStatsParams{lse: dst.LSE, entropy: dst.Entropy, logprob: dst.Logprob, logSumSqProbs: dst.LogSumSqProbs, rows: ws.rowsParams(logits, ids, temperature)}
+	*p = tokenStatsParams{lse: dst.LSE, entropy: dst.Entropy, logprob: dst.Logprob, logSumSqProbs: dst.LogSumSqProbs,
+		rows: ws.rowsParams(logits, ids, temperature)}
 	names := shape.Stats
 	if dst.LogSumSqProbs != 0 {
 		names = shape.Squares

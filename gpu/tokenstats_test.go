@@ -19,7 +19,8 @@ import (
 func (m *machine) tokenStats(c *rowCase, outputs string) {
 	m.Helper()
 	n := c.logits.Rows()
-	want := reweight.Stats{LSE: make([]float32, n), Entropy: make([]float32, n), Logprob: make([]float32, n), LogSumSqProbs: make([]float32, n)}
+	want := reweight.Stats{LSE: make([]float32, n), Entropy: make([]float32, n), Logprob: make([]float32, n),
+		LogSumSqProbs: make([]float32, n)}
 	m.must(m.cpu.TokenStats(want, c.logits, c.ids, reweight.TokenStatsOptions{Temperature: c.tau}))
 
 	logits, rows, ids := c.place(m)
@@ -54,7 +55,9 @@ func (m *machine) tokenStats(c *rowCase, outputs string) {
 				w[r] = untouched
 			}
 			if !same(got, w[r]) {
-				m.Errorf("%v: row %d, id %d: %s is %v (%08x), want %v (%08x)", c, r, c.ids[r], [...]string{"LSE", "entropy", "log-probability", "log-sum of squares"}[i], got, math.Float32bits(got), w[r], math.Float32bits(w[r]))
+				m.Errorf("%v: row %d, id %d: %s is %v (%08x), want %v (%08x)", c, r, c.ids[r],
+					[...]string{"LSE", "entropy", "log-probability", "log-sum of squares"}[i], got,
+					math.Float32bits(got), w[r], math.Float32bits(w[r]))
 			}
 		}
 	}
@@ -86,7 +89,8 @@ func TestTokenStatsJumps(t *testing.T) {
 				x = x[:3*v]
 			}
 			l := logitsOf(d, v, x)
-			m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: 1, within: fmt.Sprint("one element by ", by)}, "lepq")
+			m.tokenStats(&rowCase{logits: l, ids: someIDs(l, r), tau: 1, within: fmt.Sprint("one element by ", by)},
+				"lepq")
 		}
 	}
 }
@@ -141,9 +145,11 @@ func TestTokenStatsBadIDs(t *testing.T) {
 				m.must(gpu.Upload(m.dev, where.Ptr+4*17, []int32{int32(bad)}, 0))
 			}
 			lse, entropy, logprob := m.output(30), m.output(30), m.output(30)
-			m.must(m.ws.TokenStats(gpu.Stats{LSE: lse.Ptr, Entropy: entropy.Ptr, Logprob: logprob.Ptr}, rows, where, reweight.DefaultTokenStats))
+			m.must(m.ws.TokenStats(gpu.Stats{LSE: lse.Ptr, Entropy: entropy.Ptr, Logprob: logprob.Ptr}, rows, where,
+				reweight.DefaultTokenStats))
 			var wrong *reweight.InputError
-			if err := m.ws.Check(); !errors.As(err, &wrong) || wrong.Error() != fmt.Sprintf("reweight: ids[17] is %d, want 0 to 49, for rows of 50 logits", bad) {
+			if err := m.ws.Check(); !errors.As(err, &wrong) ||
+				wrong.Error() != fmt.Sprintf("reweight: ids[17] is %d, want 0 to 49, for rows of 50 logits", bad) {
 				t.Errorf("id %d, %v: %v", bad, wide, err)
 			}
 			if err := m.ws.Check(); err != nil {
@@ -184,7 +190,8 @@ func TestTokenStatsBadIndex(t *testing.T) {
 		lse := m.output(40)
 		m.must(m.ws.TokenStats(gpu.Stats{LSE: lse.Ptr}, rows, gpu.IDs{}, reweight.DefaultTokenStats))
 		var wrong *reweight.InputError
-		if err := m.ws.Check(); !errors.As(err, &wrong) || wrong.Arg != "logits.Index" || wrong.Index%39 != 0 && wrong.Index != 20 ||
+		if err := m.ws.Check(); !errors.As(err, &wrong) || wrong.Arg != "logits.Index" || wrong.Index%39 != 0 &&
+			wrong.Index != 20 ||
 			wrong.Problem != fmt.Sprintf("is %d, want 0 to 39, for 40 rows of logits", bad) {
 			t.Errorf("row %d: %v", bad, err)
 		}

@@ -46,7 +46,8 @@ func TestUnluckyRows(t *testing.T) {
 	shares := checkRow(t, "equal", x, 0, 1)
 	var lse [1]float32
 	var ws reweight.Workspace
-	must.Do(ws.TokenStats(reweight.Stats{LSE: lse[:]}, reweight.Logits{Vocab: len(x), F32: x}, nil, reweight.DefaultTokenStats))
+	must.Do(ws.TokenStats(reweight.Stats{LSE: lse[:]}, reweight.Logits{Vocab: len(x), F32: x}, nil,
+		reweight.DefaultTokenStats))
 	want := float64(x[0]) + math.Log(1000)
 	if u := math.Abs(float64(lse[0])-want) / ulp32(want); u < 1.09 {
 		t.Errorf("LSE of equal elements is off by %.3f units in the last place, want 1.098: not that row (%.2f of the bound)", u, shares[0])
@@ -91,7 +92,7 @@ func checkRow(t *testing.T, name string, x []float32, id int32, tau float64) (sh
 }
 
 // checkGiven compares the gradient of a row that is given its logsumexp, and whose chosen logit has
-// another last bit, with that of the row as it was, which out has.
+// another last bit, with the result of the row as it was, which out has.
 func checkGiven(t *testing.T, name string, out *output, x []float32, id int32, tau float64) {
 	t.Helper()
 	const g, bonus = float32(-0.7), 0.3
@@ -102,7 +103,8 @@ func checkGiven(t *testing.T, name string, out *output, x []float32, id int32, t
 	if !(off < 1e-3) {                     // beyond that errors do not just add
 		return
 	}
-	of := reweight.RowGradientInput{Logprobs: []float32{float32(logprob[0])}, Entropy: []float32{float32(entropy[0])}, Grad: []float32{g}, LSE: []float32{lse}}
+	of := reweight.RowGradientInput{Logprobs: []float32{float32(logprob[0])}, Entropy: []float32{float32(entropy[0])},
+		Grad: []float32{g}, LSE: []float32{lse}}
 	for _, isa := range reweight.AvailableISAs() {
 		ws := reweight.Workspace{ISA: isa, Workers: 1}
 		row := reweight.Logits{Vocab: n, F32: slices.Clone(x)}

@@ -68,7 +68,8 @@ func bitLines(t *testing.T, impl Implementation) []string {
 					if err != nil {
 						t.Fatal(err)
 					}
-					lines = append(lines, fmt.Sprintf("%s %s %v %d %016x: %s", k.Name, dtype, family, size, hash(littleEndian(c.Input, dtype.Size())), patterns(c.Bits(nil))))
+					lines = append(lines, fmt.Sprintf("%s %s %v %d %016x: %s", k.Name, dtype, family, size,
+						hash(littleEndian(c.Input, dtype.Size())), patterns(c.Bits(nil))))
 				}
 			}
 		}

@@ -141,7 +141,8 @@ func TestBounds(t *testing.T) {
 						return f + exp2Error*math.Abs(1-b+D) + shift*math.Abs(D-b)
 					}
 					if !certifiedNear(cs, low, m, eta, from, to, entropy) {
-						t.Errorf("entropy at %v: %.4g is not certified for %d to %d where the mean is %.2f", tau, m, smallest, largest, b)
+						t.Errorf("entropy at %v: %.4g is not certified for %d to %d where the mean is %.2f", tau, m,
+							smallest, largest, b)
 					}
 				}
 			}

@@ -102,7 +102,8 @@ func (s Spec) logits(r *rand.Rand) (l reweight.Logits, memory []byte, wide func(
 
 // repeated returns what logits does: rows of logits in another format, which are the rows x
 // again and again.
-func repeated[E any](s Spec, x []float32, from func(float32) E, to func(E) float32) (rows []E, memory []byte, wide func() []float64) {
+func repeated[E any](s Spec, x []float32, from func(float32) E,
+	to func(E) float32) (rows []E, memory []byte, wide func() []float64) {
 	rows = array[E](s, s.Rows*s.Vocab)
 	for i, v := range x {
 		rows[i] = from(v)

@@ -76,10 +76,13 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	want(inRunner, "kernels/runner.go", "%v has no method %s", runner, k.code.method)
 	want(k.build != nil, entry, "the entry has no build function")
 	want(functionsIn(t, "../reference")[k.code.reference], "reference/", "no function %s", k.code.reference)
-	want(containsIn(t, "../reference/*_test.go", `\b`+k.code.reference), "reference/", "no test of %s", k.code.reference) // also in ActFocusWeights, which is ActFocusWeight for each token
+	// A test of ActFocusWeights tests ActFocusWeight for each token.
+	want(containsIn(t, "../reference/*_test.go", `\b`+k.code.reference), "reference/", "no test of %s",
+		k.code.reference)
 
 	for _, twin := range k.code.twins {
-		want(functions(t, "kernels_portable.go")[twin+"Portable"], "kernels_portable.go", "no function %sPortable", twin)
+		want(functions(t, "kernels_portable.go")[twin+"Portable"], "kernels_portable.go",
+			"no function %sPortable", twin)
 		want(functions(t, "kernels_asm.go")[twin], "kernels_asm.go", "ISA has no method %s", twin)
 		want(functions(t, "kernels_noasm.go")[twin], "kernels_noasm.go", "ISA has no method %s", twin)
 		for _, a := range assembly {
@@ -101,9 +104,9 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	}
 	for _, twin := range k.code.twins {
 		if twin == "rowBlocks" {
-			continue // it needs the state of a row, so twins_test.go reaches it through TokenStats
+			continue // it needs the state of a row, so assembly_test.go reaches it through TokenStats
 		}
-		want(containsIn(t, "../twins_test.go", `\bPortable\.`+twin+`\(`), "twins_test.go", "no test of %s", twin)
+		want(containsIn(t, "../assembly_test.go", `\bPortable\.`+twin+`\(`), "assembly_test.go", "no test of %s", twin)
 	}
 	if k.OnlyGo {
 		return missing
@@ -116,9 +119,11 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	want(functionsIn(t, "../gpu/gpuslices")[k.code.method], "gpu/gpuslices/", "Runner has no method %s", k.code.method)
 
 	name := snakeCase(k.code.method)
-	want(containsIn(t, "../native/src/*.c", `(?m)^int reweight_`+name+`\(`), "native/src/", "no function reweight_%s", name)
+	want(containsIn(t, "../native/src/*.c", `(?m)^int reweight_`+name+`\(`), "native/src/",
+		"no function reweight_%s", name)
 	want(containsIn(t, "../python/reweight/*.py", `(?m)^def `+name+`\(`), "python/reweight/", "no function %s", name)
-	want(functionsIn(t, "../native/testlib")[k.code.method], "native/testlib/", "Runner has no method %s", k.code.method)
+	want(functionsIn(t, "../native/testlib")[k.code.method], "native/testlib/", "Runner has no method %s",
+		k.code.method)
 	for _, twin := range k.code.twins {
 		portable, dispatch := "native/src/portable_tokens.c", "native/src/tokens.c"
 		if k.Rows {
@@ -137,8 +142,10 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	} {
 		want(regexp.MustCompile(place.pattern).Match(read(t, "../"+place.file)), place.file, "%s", place.what)
 	}
-	trial := regexp.MustCompile(`\{"` + k.code.method + `", `)
-	want(trial.Match(read(t, "../internal/test/randomcalls/randomcalls.go")) || trial.Match(read(t, "../internal/test/randomcalls/rows.go")), "internal/test/randomcalls/randomcalls.go", "no trial of %s", k.code.method)
+	call := regexp.MustCompile(`\{"` + k.code.method + `", `)
+	want(call.Match(read(t, "../internal/test/randomcalls/randomcalls.go")) ||
+		call.Match(read(t, "../internal/test/randomcalls/rows.go")), "internal/test/randomcalls/randomcalls.go",
+		"no random call of %s", k.code.method)
 	return missing
 }
 
@@ -169,7 +176,8 @@ func read(t *testing.T, file string) []byte {
 // functions returns the names of the functions and methods of a Go file of the root.
 func functions(t *testing.T, file string) map[string]bool {
 	names := map[string]bool{}
-	parsed := must.Get(parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil, parser.SkipObjectResolution))
+	parsed := must.Get(parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil,
+		parser.SkipObjectResolution))
 	for _, d := range parsed.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok {
 			names[f.Name.Name] = true
@@ -178,7 +186,7 @@ func functions(t *testing.T, file string) map[string]bool {
 	return names
 }
 
-// functionsIn returns the names of those of all Go files of a folder except tests.
+// functionsIn returns the names of the functions of all Go files of a folder except tests.
 func functionsIn(t *testing.T, folder string) map[string]bool {
 	files := must.Get(filepath.Glob(folder + "/*.go"))
 	names := map[string]bool{}

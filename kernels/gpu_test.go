@@ -25,7 +25,7 @@ var withGPUFlag = flag.String("gpu", "some", "how much of the tests the GPU, or 
 
 const gpuName = "gpu"
 
-// device is the name of the GPU, or that of the interpreter.
+// device is the name of the GPU, or of the interpreter.
 var device atomic.Value
 
 // withGPU returns all implementations of this machine, the GPU last. Only one test at a

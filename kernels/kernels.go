@@ -48,7 +48,7 @@ var (
 // catalogue lists every kernel.
 var catalogue = slices.Concat(rowKernels, tokenKernels, lossKernels)
 
-// On returns those of the implementations that have the kernel: all, unless package
+// On returns the implementations that have the kernel: all, unless package
 // reweight alone has it.
 func (k Kernel) On(impls []Implementation) []Implementation {
 	if !k.OnlyGo {
@@ -94,7 +94,7 @@ type Case struct {
 	Bytes int64
 
 	// Input is the memory of the main input: the logits, or the first array of
-	// tokens. The bench compares a kernel's speed with that of a plain read of it.
+	// tokens. The bench compares a kernel's speed with a plain read of it.
 	Input []byte
 
 	Run func(impl Runner) error // runs the kernel once
@@ -154,9 +154,9 @@ func (k Kernel) New(s Spec) (*Case, error) {
 	return k.build(s)
 }
 
-// Errors are the largest errors of a case. MaxULP is that of the outputs whose
+// Errors are the largest errors of a case. MaxULP is of the outputs whose
 // tolerance is given in units in the last place of float32 at max(|want|, 2).
-// MaxAbs is that of the others, without what rounding to their dtype costs; for a
+// MaxAbs is of the others, without what rounding to their dtype costs; for a
 // sum it is divided by the sum of its terms' magnitudes.
 type Errors struct{ MaxULP, MaxAbs float64 }
 
@@ -198,9 +198,9 @@ func (c *Case) Check() (Errors, error) {
 	return e, first
 }
 
-// Spoil overwrites the outputs with a pattern, so that the results of an earlier run
-// are not taken for those of the next one.
-func (c *Case) Spoil() {
+// Overwrite overwrites the outputs with a pattern, so that the results of an earlier run
+// are not taken for the results of the next one.
+func (c *Case) Overwrite() {
 	for _, out := range c.outputs {
 		for i := range out.memory {
 			out.memory[i] = 0x55
@@ -232,11 +232,13 @@ func ulp32(x float64) float64 {
 
 // f32 returns an output of float32. The caller sets its tolerance.
 func f32(name string, got []float32) output {
-	return output{name: name, elements: len(got), got: func(i int) float64 { return float64(got[i]) }, memory: raw.Bytes(got), want: make([]float64, len(got)), half: 0x1p-24}
+	return output{name: name, elements: len(got), got: func(i int) float64 { return float64(got[i]) },
+		memory: raw.Bytes(got), want: make([]float64, len(got)), half: 0x1p-24}
 }
 
 // sums returns an output of counts and sums in float64. The caller sets its
 // tolerance.
 func sums(name string, got []float64) output {
-	return output{name: name, elements: len(got), got: func(i int) float64 { return got[i] }, memory: raw.Bytes(got), want: make([]float64, len(got)), terms: make([]float64, len(got))}
+	return output{name: name, elements: len(got), got: func(i int) float64 { return got[i] }, memory: raw.Bytes(got),
+		want: make([]float64, len(got)), terms: make([]float64, len(got))}
 }

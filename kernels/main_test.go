@@ -21,7 +21,7 @@ func some(n int, f Family) bool {
 // A tally says what an implementation was compared with the first one in.
 type tally struct{ cases, rows, elements, results, differ int }
 
-// tallies are those of all tests, by the implementation's name.
+// tallies are the counts of all tests, by the implementation's name.
 var tallies = struct {
 	sync.Mutex
 	of map[string]tally
@@ -32,10 +32,11 @@ func count(impl Implementation, t tally) {
 	tallies.Lock()
 	defer tallies.Unlock()
 	sum := tallies.of[impl.Name]
-	tallies.of[impl.Name] = tally{sum.cases + t.cases, sum.rows + t.rows, sum.elements + t.elements, sum.results + t.results, sum.differ + t.differ}
+	tallies.of[impl.Name] = tally{sum.cases + t.cases, sum.rows + t.rows, sum.elements + t.elements,
+		sum.results + t.results, sum.differ + t.differ}
 }
 
-// countCase adds a case: got are the bits of the implementation, want those of the first.
+// countCase adds a case: got are the bits of the implementation, want the bits of the first.
 func countCase(impl Implementation, c *Case, s Spec, got, want []uint64) {
 	t := tally{cases: 1, rows: 1, elements: c.Elements, results: len(got)}
 	if s.Vocab > 0 {

@@ -18,7 +18,7 @@ var withNativeFlag = flag.String("native", "all", "how much of the tests the C l
 // native begins the names of the library's implementations.
 const native = "native-"
 
-// onCPU returns all implementations that run on this machine's CPU, those of the C
+// onCPU returns all implementations that run on this machine's CPU, the ones of the C
 // library last: "native-portable" and the like.
 func onCPU(t testing.TB) []Implementation {
 	t.Helper()

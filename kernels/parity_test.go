@@ -60,7 +60,7 @@ func checkCase(t reporter, impls []Implementation, what string, s Spec, c *Case)
 	c.Reference()
 	var first []uint64
 	for _, impl := range impls {
-		c.Spoil()
+		c.Overwrite()
 		if err := c.Run(impl.New(1)); err != nil {
 			t.Errorf("%s on %s: %v", what, impl.Name, err)
 			return
@@ -299,14 +299,15 @@ func TestSpecialEverywhere(t *testing.T) {
 			if n > 130 && !*long { // a position has one of them, and each lane has all
 				turns = 1
 			}
-			// All elements are 1; all are -Inf; or those of the first block are -Inf, so
+			// All elements are 1; all are -Inf; or the elements of the first block are -Inf, so
 			// that the kernels skip it, and the others are 1.
 			for _, masked := range []int{0, n, 1024} {
 				for turn := range turns {
 					x, special := specialRows(n, masked, turn, step)
 					for _, dtype := range dtypes {
 						if at, err := statsAre(impl, logitsOf(dtype, x, n), special); err != nil {
-							t.Fatalf("%s: %v, %d elements, %d of -Inf, %v at %d: %v", impl.Name, dtype, n, masked, special[at], at*step, err)
+							t.Fatalf("%s: %v, %d elements, %d of -Inf, %v at %d: %v", impl.Name, dtype, n, masked,
+								special[at], at*step, err)
 						}
 					}
 				}
@@ -336,7 +337,7 @@ func specialRows(n, masked, turn, step int) (x, special []float32) {
 }
 
 // statsAre runs rows with all outputs, and on the CPU with each alone, and with some, and returns a
-// row and an error if a result is not that of the special element: the LSE of +Inf is that, and
+// row and an error if a result is not the one of the special element: the LSE of +Inf is that, and
 // all else NaN.
 func statsAre(impl Implementation, l reweight.Logits, special []float32) (row int, err error) {
 	rows := len(special)
@@ -439,7 +440,8 @@ func TestRowsRepeat(t *testing.T) {
 			size := vocab * dtype.Size()
 			return c.Input[i*size : (i+1)*size]
 		}
-		if !bytes.Equal(row(3), row(0)) || !bytes.Equal(row(4), row(1)) || bytes.Equal(row(2), row(0)) || bytes.Equal(row(1), row(0)) {
+		if !bytes.Equal(row(3), row(0)) || !bytes.Equal(row(4), row(1)) || bytes.Equal(row(2), row(0)) ||
+			bytes.Equal(row(1), row(0)) {
 			t.Errorf("%v: not three rows that are repeated", dtype)
 		}
 	}

@@ -23,9 +23,12 @@ var rowKernels = []Kernel{
 }
 
 var (
-	tokenStatsCode  = code{method: "TokenStats", twins: []string{"rowBlocks", "blockMax"}, reference: "TokenStats", device: "token_stats_f32"}
-	squaresCode     = code{method: "TokenStats", twins: tokenStatsCode.twins, reference: "LogSumSqProbs", device: "token_stats_squares_f32"}
-	rowGradientCode = code{method: "RowGradient", twins: []string{"rowGradient"}, reference: "RowGradient", device: "row_gradient_f32"}
+	tokenStatsCode = code{method: "TokenStats", twins: []string{"rowBlocks", "blockMax"}, reference: "TokenStats",
+		device: "token_stats_f32"}
+	squaresCode = code{method: "TokenStats", twins: tokenStatsCode.twins, reference: "LogSumSqProbs",
+		device: "token_stats_squares_f32"}
+	rowGradientCode = code{method: "RowGradient", twins: []string{"rowGradient"}, reference: "RowGradient",
+		device: "row_gradient_f32"}
 )
 
 // tokenStats returns a function that builds workloads of TokenStats. outputs says
@@ -44,7 +47,8 @@ func tokenStats(tau float64, outputs string) func(Spec) (*Case, error) {
 
 // statsOf returns the workload of these rows, which are the same in wide. Of outputs, 'l' is the
 // lse, 'e' the entropy, 'p' the log-probability, 'q' the log of the sum of squared probabilities.
-func (s Spec) statsOf(logits reweight.Logits, input []byte, wide func() []float64, ids []int32, tau float64, outputs string) *Case {
+func (s Spec) statsOf(logits reweight.Logits, input []byte, wide func() []float64, ids []int32, tau float64,
+	outputs string) *Case {
 	var dst reweight.Stats
 	var outs []output
 	var pick []int // which of the reference's four results each output is
@@ -112,7 +116,8 @@ func rowGradient(tau, bonus, ofEntropy float64) func(Spec) (*Case, error) {
 // gradientOf returns the workload of these rows, which are the same in wide: the gradient
 // with respect to each logit, written to other memory than the logits.
 func (s Spec) gradientOf(
-	logits reweight.Logits, input []byte, wide func() []float64, ids []int32, grad, gradEntropy []float32, tau, bonus float64,
+	logits reweight.Logits, input []byte, wide func() []float64, ids []int32, grad, gradEntropy []float32, tau,
+	bonus float64,
 ) (*Case, error) {
 	bonuses := slices.Repeat([]float64{bonus}, s.Rows)
 	for i, g := range gradEntropy {
@@ -120,7 +125,8 @@ func (s Spec) gradientOf(
 	}
 	l, h := make([]float32, s.Rows), make([]float32, s.Rows)
 	var ws reweight.Workspace
-	if err := ws.TokenStats(reweight.Stats{Entropy: h, Logprob: l}, logits, ids, reweight.TokenStatsOptions{Temperature: tau}); err != nil {
+	if err := ws.TokenStats(reweight.Stats{Entropy: h, Logprob: l}, logits, ids,
+		reweight.TokenStatsOptions{Temperature: tau}); err != nil {
 		return nil, err
 	}
 	n := s.Rows * s.Vocab
@@ -149,7 +155,8 @@ func (s Spec) gradientOf(
 		x := wide()
 		want := slices.Grow(c.outputs[0].want[:0], n)
 		for i := range s.Rows {
-			want = append(want, reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], tau, float64(grad[i]), bonuses[i])...)
+			want = append(want, reference.RowGradient(x[i*s.Vocab:(i+1)*s.Vocab], ids[i], tau, float64(grad[i]),
+				bonuses[i])...)
 		}
 		c.outputs[0].want = want
 	}

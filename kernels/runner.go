@@ -7,15 +7,18 @@ import "github.com/seed621a2839/reweight"
 // same errors, but for the policies of Surrogate: a GPU has PPO alone. Only one call at a time may use a Runner.
 type Runner interface {
 	TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error
-	RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error
+	RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput,
+		opt reweight.RowGradientOptions) error
 
 	MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet, shift float64) (reweight.Moments, error)
-	ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64, opt reweight.ActFocusOptions) error
+	ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64,
+		opt reweight.ActFocusOptions) error
 	SpanMeans(dst, x []float32, offsets []int32) error
 	MinMax(lo, hi, x []float32, offsets []int32) error
 	ExpScale(dst, x []float32, lo float32, rate float64) error
 	Multiply(dst, a, b []float32) error
-	Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error)
+	Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64,
+		opt reweight.LossOptions) (reweight.SurrogateSums, error)
 }
 
 // An Implementation is one of the ways in which this machine can run the

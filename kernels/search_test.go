@@ -348,7 +348,8 @@ func TestAccuracyQuantiles(t *testing.T) {
 	if *search > 0 {
 		rows = 2000
 	}
-	for _, name := range []string{"token_stats_squares", "token_stats_temperature", "token_stats_squares_temp", "row_gradient", "row_gradient_temperature"} {
+	for _, name := range []string{"token_stats_squares", "token_stats_temperature", "token_stats_squares_temp",
+		"row_gradient", "row_gradient_temperature"} {
 		k := must.Get(Find(name))
 		for _, f := range Families {
 			if f == Special {
@@ -357,7 +358,8 @@ func TestAccuracyQuantiles(t *testing.T) {
 			var off, share [4][]float64 // of each output, a row's largest
 			var names [4]string
 			for seed := range rows {
-				c := must.Get(k.New(Spec{Rows: 1, Vocab: 4096, DType: reweight.DTypeF32, Family: f, Seed: uint64(seed)}))
+				c := must.Get(k.New(Spec{Rows: 1, Vocab: 4096, DType: reweight.DTypeF32, Family: f,
+					Seed: uint64(seed)}))
 				c.Reference()
 				must.Do(c.Run(&reweight.Workspace{Workers: 1}))
 				if _, err := c.Check(); err != nil {
@@ -373,7 +375,8 @@ func TestAccuracyQuantiles(t *testing.T) {
 					slices.Sort(off[o])
 					slices.Sort(share[o])
 					t.Logf("%-31s %-8s %-16s off by %.2g (half of the rows), %.2g (99%%), %.2g (all); beyond the rounding %.1f, %.1f and %.1f%% of the bound", name, f, names[o],
-						off[o][n/2], off[o][n*99/100], off[o][n-1], 100*share[o][n/2], 100*share[o][n*99/100], 100*share[o][n-1])
+						off[o][n/2], off[o][n*99/100], off[o][n-1], 100*share[o][n/2], 100*share[o][n*99/100],
+						100*share[o][n-1])
 				}
 			}
 		}

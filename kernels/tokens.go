@@ -12,12 +12,15 @@ import (
 // tokenKernels are the kernels on arrays of tokens.
 var tokenKernels = []Kernel{
 	{
-		Name: "masked_moments", Doc: "count, sum and sum of squares of the tokens of some roles", DTypes: float, build: maskedMoments,
-		code: code{method: "MaskedMoments", twins: []string{"maskedMoments"}, reference: "MaskedMoments", device: "moments"},
+		Name: "masked_moments", Doc: "count, sum and sum of squares of the tokens of some roles", DTypes: float,
+		build: maskedMoments,
+		code: code{method: "MaskedMoments", twins: []string{"maskedMoments"}, reference: "MaskedMoments",
+			device: "moments"},
 	},
 	{
 		Name: "actfocus_weights", Doc: "ActFocus token weights", DTypes: float, build: actFocusWeights,
-		code: code{method: "ActFocusWeights", twins: []string{"actFocusWeights"}, reference: "ActFocusWeight", device: "actfocus"},
+		code: code{method: "ActFocusWeights", twins: []string{"actFocusWeights"}, reference: "ActFocusWeight",
+			device: "actfocus"},
 	},
 	{
 		Name: "span_means", Doc: "mean over each span", DTypes: float, build: spanMeans,
@@ -67,7 +70,8 @@ func maskedMoments(s Spec) (*Case, error) {
 			return err
 		},
 		Reference: func() {
-			n, sum, squares := reference.MaskedMoments(referenceRole, wide, shift, reference.RoleReasoning, reference.RoleAction)
+			n, sum, squares := reference.MaskedMoments(referenceRole, wide, shift, reference.RoleReasoning,
+				reference.RoleAction)
 			magnitudes := 0.0
 			for t, v := range wide {
 				if role[t] != reweight.RoleMasked {
@@ -169,7 +173,7 @@ func expScale(s Spec) (*Case, error) {
 	}
 	dst := array[float32](s, s.Rows)
 	out := f32("factor", dst)
-	// The exponent is at most 1 nat and is rounded 3 times. Its error and that of 2^y
+	// The exponent is at most 1 nat and is rounded 3 times. Its error and the error of 2^y
 	// count twice: in the element, and in the sum that it is divided by. The sum has 7
 	// roundings in a group, and the factor has 2.
 	out.rel = (2*3+7+2)*0x1p-24 + 2*1.57e-7

@@ -23,7 +23,9 @@ type Function struct {
 //	int reweight_NAME(ws, float *dst, const reweight_batch *batch, [const options *options,] error)
 func OfCatalogue() (all []*scheme.Entry) {
 	for _, e := range scheme.Entries() {
-		if e.Kind != scheme.Several && !ByHand(e.C) && !slices.ContainsFunc(all, func(other *scheme.Entry) bool { return other.C == e.C }) {
+		if e.Kind != scheme.Several && !ByHand(e.C) && !slices.ContainsFunc(all, func(other *scheme.Entry) bool {
+			return other.C == e.C
+		}) {
 			all = append(all, e)
 		}
 	}

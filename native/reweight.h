@@ -848,7 +848,7 @@ typedef struct reweight_gigpo_options {
 	double gamma; /* discount of span rewards, in [0, 1]; 0: a span counts its own reward alone */
 	double omega; /* weight of the step advantages, finite; 0 leaves them out */
 	int32_t divide_by_std; /* plus 1e-6, of the group; false: by 1 */
-	int32_t per_step; /* the group's mean and std are over spans, as the public code has them; false: over trajectories */
+	int32_t per_step; /* the group's mean and std are over spans, as in the public code; false: over trajectories */
 } reweight_gigpo_options;
 
 #define REWEIGHT_DEFAULT_GIGPO {0.95, 1, 0, 0}
@@ -886,7 +886,7 @@ typedef enum reweight_normalization {
 } reweight_normalization;
 
 typedef struct reweight_gtpo_options {
-	double base; /* weight of the outcome: the paper's alpha 1, beta 1; at least 0 */
+	double base; /* weight of the reward: the paper's alpha 1, beta 1; at least 0 */
 	double bonus; /* weight of the entropy's share: its alpha 2, beta 2; at least 0 */
 	double threshold; /* a reward above it is a success */
 	double entropy_low; /* entropies are clamped to [entropy_low, entropy_high] first, nats; at least 0 */
@@ -939,7 +939,7 @@ REWEIGHT_API int reweight_gtpo(const reweight_workspace *ws, float *advantages, 
  * (REWEIGHT_NORMALIZATION_NONE). The response tokens of trajectory i get its A; a trajectory
  * without any is in neither set. A set of one trajectory gets 0. Masked tokens get 0.
  *
- * The arguments are those of gtpo, with the same shapes, errors and aliasing. */
+ * The arguments are as in gtpo, with the same shapes, errors and aliasing. */
 REWEIGHT_API int reweight_grpo_s(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                                  const reweight_gtpo_options *options, reweight_error *error);
 
@@ -1147,8 +1147,8 @@ typedef enum reweight_statistic {
 
 typedef struct reweight_reject_options {
 	int32_t statistic; /* a reweight_statistic */
-	double low; /* k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the statistic; high +Inf: no bound */
-	double high; /* k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the statistic; high +Inf: no bound */
+	double low; /* k1: the least e^statistic that is kept, above 0; k2 and k3 do not read it */
+	double high; /* k1: the largest e^statistic, at least low; k2, k3: the largest statistic; +Inf: no bound */
 } reweight_reject_options;
 
 #define REWEIGHT_DEFAULT_REJECT {REWEIGHT_STATISTIC_TOKEN_K1, 0.5, 2}

@@ -7,7 +7,7 @@ type GiGPOOptions struct {
 	Gamma       float64 // discount of span rewards, in [0, 1]
 	Omega       float64 // weight of the step advantages
 	DivideByStd bool    // F is std + 1e-6; false: 1
-	PerStep     bool    // the group's mean and std are over spans, as the public code has them; false: over trajectories
+	PerStep     bool    // the group's mean and std are over spans, as in the public code; false: over trajectories
 }
 
 // GiGPO returns the advantage of every response token, [T] (arXiv:2505.10978):

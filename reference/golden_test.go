@@ -27,7 +27,8 @@ func TestGoldenTokenStats(t *testing.T) {
 			what string
 			got  float64
 			want golden.Number
-		}{{"lse", LogSumExp(x), c.LogSumExp}, {"entropy", Entropy(x, 1), c.Entropy}, {"logprob", Logprob(x, c.ID, 1), c.Logprob}} {
+		}{{"lse", LogSumExp(x), c.LogSumExp}, {"entropy", Entropy(x, 1), c.Entropy},
+			{"logprob", Logprob(x, c.ID, 1), c.Logprob}} {
 			want := float64(v.want)
 			// The answers carry the rounding of a sum near 1: 1e-16 in an entropy of 1e-14.
 			if !same(v.got, want) && !(math.Abs(v.got-want) <= 1e-10*max(1e-5, math.Abs(want))) {
@@ -56,7 +57,8 @@ func TestRealLogits(t *testing.T) {
 			what string
 			got  float64
 			want float32
-		}{{"RefEnergy", -lse[i], b.RefEnergy[i]}, {"RefLogprobs", ref[i], b.RefLogprobs[i]}, {"Entropy", entropy[i], b.Entropy[i]}, {"OldLogprobs", old[i], b.OldLogprobs[i]}} {
+		}{{"RefEnergy", -lse[i], b.RefEnergy[i]}, {"RefLogprobs", ref[i], b.RefLogprobs[i]},
+			{"Entropy", entropy[i], b.Entropy[i]}, {"OldLogprobs", old[i], b.OldLogprobs[i]}} {
 			if want := float64(v.want); !(math.Abs(v.got-want) <= 0x1p-24*math.Abs(want)+1e-14) {
 				t.Fatalf("%s[%d] is %v, want %v", v.what, i, v.got, want)
 			}

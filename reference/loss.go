@@ -37,7 +37,8 @@ type LossResult struct {
 }
 
 // sum aggregates the terms of the response tokens. weights are [T], or nil for ones.
-func (opt Aggregating) sum(b *Batch, weights []float64, term func(t int) (l, derivative float64, clipped bool)) LossResult {
+func (opt Aggregating) sum(b *Batch, weights []float64,
+	term func(t int) (l, derivative float64, clipped bool)) LossResult {
 	if weights == nil {
 		weights = ones(len(b.Role))
 	}
@@ -135,7 +136,7 @@ type LossOptions struct {
 	Sequence Sequence // GSPO, GRPO-S: the tokens that share a ratio
 
 	ClipLow, ClipHigh  float64 // a ratio is clipped to [1 - ClipLow, 1 + ClipHigh]
-	DualClip           float64 // PPO, GSPO, GRPO-S: the dual clip's bound on the ratio where A < 0, above 1; 0 turns it off
+	DualClip           float64 // PPO, GSPO, GRPO-S: bounds the ratio where A < 0, above 1; 0 turns it off
 	TauPos, TauNeg     float64 // SAPO: temperature where A > 0 and elsewhere
 	RatioCap           float64 // DPPO-TV, DPPO-KL: the largest ratio
 	PowerPos, DecayPos float64 // VESPO: k and b where A >= 0
@@ -192,7 +193,8 @@ func Loss(b *Batch, weights []float64, opt LossOptions) LossResult {
 			case PolicyPPO:
 				l[t], derivative[t], clipped[t] = Surrogate(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
 			case PolicyGSPO:
-				l[t], derivative[t], clipped[t] = ClippedRatio(gspo, gspoSlope, A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
+				l[t], derivative[t], clipped[t] = ClippedRatio(gspo, gspoSlope, A, opt.ClipLow, opt.ClipHigh,
+					opt.DualClip)
 			case PolicyGRPOS:
 				_, slope := Ratio(new[i], old[i])
 				l[t], derivative[t], clipped[t] = ClippedRatio(grpos, slope, A, opt.ClipLow, opt.ClipHigh, opt.DualClip)
@@ -209,7 +211,8 @@ func Loss(b *Batch, weights []float64, opt LossOptions) LossResult {
 			case PolicyDRO:
 				l[t], derivative[t] = DRO(new[i], old[i], A, opt.Beta)
 			case PolicyClipCov:
-				if l[t], derivative[t], clipped[t] = Surrogate(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, 0); chosen[t] {
+				l[t], derivative[t], clipped[t] = Surrogate(new[i], old[i], A, opt.ClipLow, opt.ClipHigh, 0)
+				if chosen[t] {
 					l[t], derivative[t], clipped[t] = 0, 0, true
 				}
 			case PolicyKLCov:
@@ -244,7 +247,9 @@ func (b *Batch) meanLogRatio() float64 {
 // Surrogate returns the PPO clipped surrogate of one token, its derivative with
 // respect to the new log-probability, and whether the clip acted: ClippedRatio of Ratio.
 // (verl: compute_policy_loss.)
-func Surrogate(logprob, oldLogprob, advantage, clipLow, clipHigh, dualClip float64) (l, derivative float64, clipped bool) {
+func Surrogate(
+	logprob, oldLogprob, advantage, clipLow, clipHigh, dualClip float64,
+) (l, derivative float64, clipped bool) {
 	rho, slope := Ratio(logprob, oldLogprob)
 	return ClippedRatio(rho, slope, advantage, clipLow, clipHigh, dualClip)
 }

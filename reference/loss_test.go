@@ -9,9 +9,11 @@ import (
 
 // The losses with the constants of their papers; LUSPO is GSPO with another aggregation.
 var (
-	defaultPPO  = LossOptions{Aggregating: Aggregating{Aggregation: TokenMean}, Policy: PolicyPPO, ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3}
-	defaultGSPO = LossOptions{Aggregating: Aggregating{Aggregation: SeqMeanTokenMean}, Policy: PolicyGSPO, Sequence: SequenceTrajectory, ClipLow: 3e-4, ClipHigh: 4e-4}
-	defaultPG   = LossOptions{Aggregating: Aggregating{Aggregation: TokenMean}, Policy: PolicyPG}
+	defaultPPO = LossOptions{Aggregating: Aggregating{Aggregation: TokenMean}, Policy: PolicyPPO, ClipLow: 0.2,
+		ClipHigh: 0.28, DualClip: 3}
+	defaultGSPO = LossOptions{Aggregating: Aggregating{Aggregation: SeqMeanTokenMean}, Policy: PolicyGSPO,
+		Sequence: SequenceTrajectory, ClipLow: 3e-4, ClipHigh: 4e-4}
+	defaultPG = LossOptions{Aggregating: Aggregating{Aggregation: TokenMean}, Policy: PolicyPG}
 
 	policyDefaults = []LossOptions{
 		defaultPPO, defaultGSPO, defaultPG,
@@ -38,7 +40,8 @@ var lossBatch = &Batch{
 func TestGradientIsTheDerivative(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	const T = 40
-	b := &Batch{Role: make([]Role, T), SeqOffsets: []int64{0, 11, 11, 30, T}, Logprobs: make([]float64, T), OldLogprobs: make([]float64, T), Advantages: make([]float64, T)}
+	b := &Batch{Role: make([]Role, T), SeqOffsets: []int64{0, 11, 11, 30, T}, Logprobs: make([]float64, T),
+		OldLogprobs: make([]float64, T), Advantages: make([]float64, T)}
 	weights := make([]float64, T)
 	for i := range T {
 		b.Role[i] = Role(r.IntN(3))
@@ -81,7 +84,9 @@ func TestNoWeight(t *testing.T) {
 			masked.Role = make([]Role, 11)
 			for name, b := range map[string]*Batch{"weights 0": lossBatch, "all masked": &masked} {
 				loss := Loss(b, make([]float64, 11), opt)
-				if loss.Loss != 0 || loss.MeanLogRatio != 0 || slices.ContainsFunc(loss.Gradient, func(g float64) bool { return g != 0 }) {
+				if loss.Loss != 0 || loss.MeanLogRatio != 0 || slices.ContainsFunc(loss.Gradient, func(g float64) bool {
+					return g != 0
+				}) {
 					t.Errorf("%s, %s, %s: loss %+v, want 0", opt.Policy, opt.Aggregation, name, loss)
 				}
 			}
@@ -111,7 +116,8 @@ func TestK3(t *testing.T) {
 }
 
 func TestClipFractionAndMeanLogRatio(t *testing.T) {
-	b := &Batch{Role: []Role{1, 2, 0, 1, 1}, SeqOffsets: []int64{0, 5}, Logprobs: []float64{0.5, -0.5, 9, 30, 0.1}, OldLogprobs: make([]float64, 5), Advantages: ones(5)}
+	b := &Batch{Role: []Role{1, 2, 0, 1, 1}, SeqOffsets: []int64{0, 5}, Logprobs: []float64{0.5, -0.5, 9, 30, 0.1},
+		OldLogprobs: make([]float64, 5), Advantages: ones(5)}
 	loss := Loss(b, []float64{0, 0, 1, 1, 1}, defaultPPO) // the two diagnostics are not weighted
 	near(t, "clip fraction", loss.ClipFraction, 2.0/4, 0)
 	near(t, "mean log-ratio", loss.MeanLogRatio, 20.1/4, 1e-15)

@@ -32,9 +32,12 @@ func drawBatch(t *rapid.T) *Batch {
 		b.GroupIDs = append(b.GroupIDs, rapid.Int32Range(-1, 1).Draw(t, "group"))
 	}
 	T := len(b.Role)
-	b.Rewards, b.SpanRewards = floats(t, "reward", len(b.GroupIDs), 0, 1), floats(t, "span reward", len(b.Anchors), -1, 1)
-	b.Entropy, b.Advantages, b.TokenRewards = floats(t, "H", T, 0, 3), floats(t, "A", T, -3, 3), floats(t, "r", T, -1, 1)
-	b.Logprobs, b.RefLogprobs, b.RolloutLogprobs = floats(t, "new", T, -3, 0), floats(t, "ref", T, -3, 0), floats(t, "rollout", T, -3, 0)
+	b.Rewards, b.SpanRewards = floats(t, "reward", len(b.GroupIDs), 0, 1),
+		floats(t, "span reward", len(b.Anchors), -1, 1)
+	b.Entropy, b.Advantages, b.TokenRewards = floats(t, "H", T, 0, 3), floats(t, "A", T, -3, 3),
+		floats(t, "r", T, -1, 1)
+	b.Logprobs, b.RefLogprobs, b.RolloutLogprobs = floats(t, "new", T, -3, 0), floats(t, "ref", T, -3, 0),
+		floats(t, "rollout", T, -3, 0)
 	b.Values, b.NewValues, b.Returns = floats(t, "V", T, -1, 1), floats(t, "new V", T, -1, 1), floats(t, "G", T, -1, 1)
 	b.SumSqProbs = floats(t, "p2", T, 0, 1)
 	width := rapid.SampledFrom([]float64{0.1, 1}).Draw(t, "width") // those that the clip ranges of GSPO let pass, too
@@ -186,7 +189,8 @@ func TestOnlyResponseTokensAreRead(t *testing.T) {
 			}
 		}
 		want := every()
-		for _, x := range []*[]float64{&b.TokenRewards, &b.Advantages, &b.Returns, &b.Entropy, &b.Logprobs, &b.OldLogprobs, &b.RefLogprobs, &b.RolloutLogprobs, &b.Values, &b.NewValues, &b.SumSqProbs, &weights} {
+		for _, x := range []*[]float64{&b.TokenRewards, &b.Advantages, &b.Returns, &b.Entropy, &b.Logprobs,
+			&b.OldLogprobs, &b.RefLogprobs, &b.RolloutLogprobs, &b.Values, &b.NewValues, &b.SumSqProbs, &weights} {
 			for j, r := range b.Role {
 				if r == RoleMasked {
 					(*x)[j] = rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), 1e300}).Draw(t, "masked")

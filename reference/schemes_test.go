@@ -37,7 +37,8 @@ func TestMisuse(t *testing.T) {
 }
 
 func TestActFocusSignal(t *testing.T) {
-	b := &Batch{Role: []Role{1, 2}, RefEnergy: []float64{-3, -4}, RefEntropy: []float64{1, 2}, OldLogprobs: []float64{-0.5, -1}, RefLogprobs: []float64{-2, -0.25}}
+	b := &Batch{Role: []Role{1, 2}, RefEnergy: []float64{-3, -4}, RefEntropy: []float64{1, 2},
+		OldLogprobs: []float64{-0.5, -1}, RefLogprobs: []float64{-2, -0.25}}
 	for signal, want := range map[Signal][]float64{
 		SignalEnergy:     {-3, -4},
 		SignalRefEntropy: {1, 2},
@@ -49,13 +50,16 @@ func TestActFocusSignal(t *testing.T) {
 }
 
 var (
-	defaultGTPO  = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: math.Inf(1), Normalization: NormalizeSeparate, Scope: ScopeGroup}
-	defaultGRPOS = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: math.Inf(1), Normalization: NormalizeJoint, Scope: ScopeGroup}
+	defaultGTPO = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: math.Inf(1),
+		Normalization: NormalizeSeparate, Scope: ScopeGroup}
+	defaultGRPOS = ShapingOptions{Base: 1, Bonus: 0.1, Threshold: 0.5, EntropyHigh: math.Inf(1),
+		Normalization: NormalizeJoint, Scope: ScopeGroup}
 )
 
 // Three rewards of 0.1 have a standard deviation above 0 in some arithmetic.
 func TestGroupFilterComparesExactly(t *testing.T) {
-	exactly(t, "keep", GroupFilter(outcomes([]float64{.1, .1, .1, 0, 1, 5}, []int32{1, 1, 1, 2, 2, 3})), []float64{0, 0, 0, 1, 1, 1})
+	exactly(t, "keep", GroupFilter(outcomes([]float64{.1, .1, .1, 0, 1, 5}, []int32{1, 1, 1, 2, 2, 3})),
+		[]float64{0, 0, 0, 1, 1, 1})
 }
 
 // aemBatch has four trajectories of one or two spans with one token each, and
@@ -80,7 +84,8 @@ func TestAEMScopes(t *testing.T) {
 			near(t, "mean factor", mean(pick(a, group)), 1, 1e-15)
 			exactly(t, "factors", pick(a, group), AEMFactors(pick(hbar, group), 1.5, 0.1))
 		}
-		exactly(t, string(scope)+": tokens", AEM(aemBatch, 1.5, 0.1, scope), []float64{1, a[0], a[1], 1, a[2], 1, a[3], a[4], a[5]})
+		exactly(t, string(scope)+": tokens", AEM(aemBatch, 1.5, 0.1, scope),
+			[]float64{1, a[0], a[1], 1, a[2], 1, a[3], a[4], a[5]})
 	}
 }
 
@@ -111,7 +116,8 @@ func TestActFocus(t *testing.T) {
 		near(t, "weight of a token", ActFocusWeight(Role(role), 7, 3, 2, 0.1, 0.5), want, 0)
 	}
 	b = &Batch{Role: []Role{0, 1, 2, 2, 1, 0}, RefEnergy: []float64{1, 2, 3, 4, 5, 6}}
-	exactly(t, "weights with alpha 1 and beta 0", ActFocus(b, ActFocusOptions{Signal: SignalEnergy, Alpha: 1, Eps: 1e-8}), UniformWeights(b))
+	exactly(t, "weights with alpha 1 and beta 0",
+		ActFocus(b, ActFocusOptions{Signal: SignalEnergy, Alpha: 1, Eps: 1e-8}), UniformWeights(b))
 	exactly(t, "uniform weights", UniformWeights(b), []float64{0, 1, 1, 1, 1, 0})
 }
 

@@ -151,7 +151,8 @@ func integersOf[E element](l *loader, name, dtype string, shape []int64) []E {
 // elements returns the tensor's data: the file's memory if it is viewable, else a
 // copy.
 func elements[E element](l *loader, t *tensor) []E {
-	if !viewable[E](t.data) && !l.takeRoom(t, int64(len(t.data)), "its data is not aligned to its element size, or this machine is big-endian") {
+	if !viewable[E](t.data) && !l.takeRoom(t, int64(len(t.data)),
+		"its data is not aligned to its element size, or this machine is big-endian") {
 		return nil
 	}
 	return view[E](t.data)
@@ -306,9 +307,9 @@ func matrix(name string, l reweight.Logits) Tensor {
 }
 
 // Require returns an error if b lacks one of the named arrays and Derive cannot
-// compute it either. A job calls it before it starts. Names are those of the
+// compute it either. A job calls it before it starts. Names are the names of the
 // tensors. The error is a *MissingError about the first array that is missing, and does
-// not begin with this package's name: put that of the file before it.
+// not begin with this package's name: put the name of the file before it.
 func Require(b *reweight.Batch, names ...string) error {
 	arrays := make(map[string]reweight.Array)
 	for _, a := range b.Arrays() {

@@ -44,7 +44,7 @@ func goodTensors() []Tensor {
 	}
 }
 
-// with returns the good tensors with those of the same name replaced.
+// with returns the good tensors with the tensors of the same name replaced.
 func with(replace ...Tensor) []Tensor {
 	tensors := goodTensors()
 	for _, r := range replace {
@@ -71,8 +71,10 @@ func hostileBatches() []hostileFile {
 	add("no offsets", without("seq_offsets"), `seq_offsets is missing`)
 
 	// Wrong dtype and shape, for every tensor.
-	shapes := map[string]string{"seq_offsets": "[?]", "role": "[?]", "group_ids": "[2]", "rewards": "[2]", "reward_parts": "[2, ?]", "logits": "[7, ?]", "old_logits": "[7, ?]", "ref_logits": "[7, ?]"}
-	dtypes := map[string]string{"seq_offsets": "I64", "role": "U8", "group_ids": "I32", "span_ids": "I32", "token_ids": "I32", "anchors": "I32"}
+	shapes := map[string]string{"seq_offsets": "[?]", "role": "[?]", "group_ids": "[2]", "rewards": "[2]",
+		"reward_parts": "[2, ?]", "logits": "[7, ?]", "old_logits": "[7, ?]", "ref_logits": "[7, ?]"}
+	dtypes := map[string]string{"seq_offsets": "I64", "role": "U8", "group_ids": "I32", "span_ids": "I32",
+		"token_ids": "I32", "anchors": "I32"}
 	for _, x := range goodTensors() {
 		shape, dtype := shapes[x.Name], dtypes[x.Name]
 		if shape == "" {
@@ -83,31 +85,39 @@ func hostileBatches() []hostileFile {
 		}
 		switch x.Name {
 		case "seq_offsets", "role":
-			add("scalar "+x.Name, with(Tensor{x.Name, nil, sliceOfOne(x.Data)}), fmt.Sprintf(`%s has shape [], want [?]`, x.Name))
+			add("scalar "+x.Name, with(Tensor{x.Name, nil, sliceOfOne(x.Data)}),
+				fmt.Sprintf(`%s has shape [], want [?]`, x.Name))
 		case "anchors", "span_rewards":
-			add("scalar "+x.Name, with(Tensor{x.Name, nil, sliceOfOne(x.Data)}), fmt.Sprintf(`%s has shape [], want [?]`, x.Name))
-			add("short "+x.Name, with(Tensor{x.Name, []int64{1}, sliceOfOne(x.Data)}), fmt.Sprintf(`%s has 1 elements, want 3, one per span`, x.Name))
+			add("scalar "+x.Name, with(Tensor{x.Name, nil, sliceOfOne(x.Data)}),
+				fmt.Sprintf(`%s has shape [], want [?]`, x.Name))
+			add("short "+x.Name, with(Tensor{x.Name, []int64{1}, sliceOfOne(x.Data)}),
+				fmt.Sprintf(`%s has 1 elements, want 3, one per span`, x.Name))
 			add(x.Name+" without spans", slices.DeleteFunc(goodTensors(), func(t Tensor) bool {
 				return t.Name == "span_ids" || t.Name != x.Name && (t.Name == "anchors" || t.Name == "span_rewards")
 			}), fmt.Sprintf(`%s has 3 elements, want none for tokens without span ids`, x.Name))
 		default:
-			add("short "+x.Name, with(Tensor{x.Name, []int64{1}, sliceOfOne(x.Data)}), fmt.Sprintf(`%s has shape [1], want %s`, x.Name, shape))
+			add("short "+x.Name, with(Tensor{x.Name, []int64{1}, sliceOfOne(x.Data)}),
+				fmt.Sprintf(`%s has shape [1], want %s`, x.Name, shape))
 		}
 		if x.Name != "seq_offsets" {
-			add("dtype of "+x.Name, with(Tensor{x.Name, []int64{2}, []int64{0, 1}}), fmt.Sprintf(`%s has dtype I64, want %s`, x.Name, dtype))
+			add("dtype of "+x.Name, with(Tensor{x.Name, []int64{2}, []int64{0, 1}}),
+				fmt.Sprintf(`%s has dtype I64, want %s`, x.Name, dtype))
 		}
 	}
 	add("dtype of seq_offsets", with(vector("seq_offsets", []int32{0, 7})), `seq_offsets has dtype I32, want I64`)
 	add("matrix of roles", with(Tensor{"role", []int64{1, 7}, make([]uint8, 7)}), `role has shape [1, 7], want [?]`)
-	add("rows of logits", with(Tensor{"logits", []int64{6, 2}, make([]float32, 12)}), `logits has shape [6, 2], want [7, ?]`)
-	add("empty rows", with(Tensor{"logits", []int64{7, 0}, []float32{}}), `logits has shape [7, 0], want at least 1 logit in a row`)
+	add("rows of logits", with(Tensor{"logits", []int64{6, 2}, make([]float32, 12)}),
+		`logits has shape [6, 2], want [7, ?]`)
+	add("empty rows", with(Tensor{"logits", []int64{7, 0}, []float32{}}),
+		`logits has shape [7, 0], want at least 1 logit in a row`)
 	cases = append(cases, hostileFile{"dtype unknown", rawFile(
 		`{"seq_offsets":{"dtype":"I64","shape":[0],"data_offsets":[0,0]},"role":{"dtype":"U9\n","shape":[1],"data_offsets":[0,1]}}`, 1),
 		`rollout: role has dtype "U9\n", want U8`})
 
 	// Contents.
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	add("empty roles", []Tensor{vector("role", []uint8{}), vector("seq_offsets", []int64{0, 0})}, `role is empty, want at least 1 token`)
+	add("empty roles", []Tensor{vector("role", []uint8{}), vector("seq_offsets", []int64{0, 0})},
+		`role is empty, want at least 1 token`)
 	add("role 3", with(vector("role", []uint8{0, 1, 2, 1, 0, 1, 3})), `role[6] is 3, want 0, 1 or 2`)
 	offsets := func(name, want string, off ...int64) {
 		add(name, []Tensor{vector("seq_offsets", off), vector("role", make([]uint8, 7))}, want)
@@ -117,18 +127,24 @@ func hostileBatches() []hostileFile {
 	offsets("negative offset", "seq_offsets[0] is -1, want 0", -1, 7)
 	offsets("offsets fall", "seq_offsets[2] is 3, below the 4 before it", 0, 4, 3, 7)
 	offsets("offsets beyond", "seq_offsets[2] is 8, want 7, the number of tokens", 0, 4, 8)
-	offsets("offsets of 2^63-1", "seq_offsets[1] is 9223372036854775807, want 7, the number of tokens", 0, math.MaxInt64)
+	offsets("offsets of 2^63-1", "seq_offsets[1] is 9223372036854775807, want 7, the number of tokens", 0,
+		math.MaxInt64)
 	offsets("offsets overshoot and return", "seq_offsets[2] is 7, below the 9 before it", 0, 9, 7)
 	add("NaN reward", with(vector("rewards", []float32{0, nan})), `rewards[1] is NaN, want a finite reward`)
-	add("NaN part", with(Tensor{"reward_parts", []int64{2, 2}, []float32{0, 1, nan, 0}}), `reward_parts[2] is NaN, want a finite reward`)
+	add("NaN part", with(Tensor{"reward_parts", []int64{2, 2}, []float32{0, 1, nan, 0}}),
+		`reward_parts[2] is NaN, want a finite reward`)
 	add("infinite reward", with(vector("rewards", []float32{inf, 0})), `rewards[0] is +Inf, want a finite reward`)
-	add("NaN reward in half precision", with(vector("rewards", []reweight.F16{0, 0x7c01})), `rewards[1] is NaN, want a finite reward`)
+	add("NaN reward in half precision", with(vector("rewards", []reweight.F16{0, 0x7c01})),
+		`rewards[1] is NaN, want a finite reward`)
 	add("span crosses", with(vector("span_ids", []int32{-1, 0, 0, 1, 1, 2, 2})), `span_ids[4] is 1 in trajectory 1, but that span began in an earlier trajectory`)
 	add("span skipped", with(vector("span_ids", []int32{-1, 0, 0, 2, -1, 1, 1})), `span_ids[3] is 2, want -1 to 1: spans are numbered from 0 in the order in which they appear`)
 	add("span -2", with(vector("span_ids", []int32{-2, 0, 0, 1, -1, 2, 2})), `span_ids[0] is -2, want -1 to 0: spans are numbered from 0 in the order in which they appear`)
-	add("response outside spans", with(vector("span_ids", []int32{-1, -1, 0, 0, -1, 1, 1})), `span_ids[1] is -1 at a response token (role 1), want its span`)
-	add("token -1", with(vector("token_ids", []int32{0, -1, 0, 1, 0, 1, 0})), `token_ids[1] is -1, want 0 to 2, for rows of 3 logits`)
-	add("token beyond the vocabulary", with(vector("token_ids", []int32{0, 1, 2, 1, 0, 1, 0})), `token_ids[2] is 2, want 0 to 1, for rows of 2 logits`)
+	add("response outside spans", with(vector("span_ids", []int32{-1, -1, 0, 0, -1, 1, 1})),
+		`span_ids[1] is -1 at a response token (role 1), want its span`)
+	add("token -1", with(vector("token_ids", []int32{0, -1, 0, 1, 0, 1, 0})),
+		`token_ids[1] is -1, want 0 to 2, for rows of 3 logits`)
+	add("token beyond the vocabulary", with(vector("token_ids", []int32{0, 1, 2, 1, 0, 1, 0})),
+		`token_ids[2] is 2, want 0 to 1, for rows of 2 logits`)
 	return cases
 }
 
@@ -203,7 +219,8 @@ func TestAlignment(t *testing.T) {
 		clear(moved)
 		shared := []bool{b.SeqOffsets[1] == 0, b.RefEnergy[0] == 0, b.TokenIDs[1] == 0, b.Role[1] == 0}
 		aligned := func(n uintptr) bool { return uintptr(shift)%n == 0 && !bigEndian }
-		if want := []bool{aligned(unsafe.Alignof(int64(0))), aligned(4), aligned(4), true}; !slices.Equal(shared, want) {
+		want := []bool{aligned(unsafe.Alignof(int64(0))), aligned(4), aligned(4), true}
+		if !slices.Equal(shared, want) {
 			t.Errorf("shift %d: shares memory %v, want %v", shift, shared, want)
 		}
 	}
@@ -236,7 +253,8 @@ func TestWidening(t *testing.T) {
 	}
 	b := batchOf(t, encoded(t, with(replace...), nil))
 	want := []float32{0, -3.125, 0, 0, 0, 0, 0}
-	for i, got := range [][]float32{b.RefEnergy, b.Entropy, b.OldLogprobs, b.Logprobs, b.RefLogprobs, b.Advantages, b.Values} {
+	for i, got := range [][]float32{b.RefEnergy, b.Entropy, b.OldLogprobs, b.Logprobs, b.RefLogprobs, b.Advantages,
+		b.Values} {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s = %v, want %v", names[i], got, want)
 		}

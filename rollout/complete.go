@@ -54,8 +54,9 @@ type group struct {
 // Counts are of what the tokens so far have, for warnings.
 type counts struct {
 	tokens, responses, actions int
-	top                        int // the most log-probabilities of the most likely tokens at one token, where they are dropped
-	topTokens                  int // response tokens that have some
+	// The most log-probabilities of likely tokens at one token, where they are dropped.
+	top       int
+	topTokens int // response tokens that have some
 
 	unknown map[string]int   // lines with a field of that name, which our own JSONL does not have
 	records int              // trajectories, or turns of them, with response tokens
@@ -123,7 +124,8 @@ func (c *completer) next(in *input) (*Trajectory, error) {
 	first, err := c.turn(in)
 	if err != nil {
 		if err == io.EOF && c.opt.GroupSize > 0 && in.read%c.opt.GroupSize != 0 {
-			err = fmt.Errorf("%s: %d trajectories, want a multiple of the group size, %d", shownName(in.name), in.read, c.opt.GroupSize)
+			err = fmt.Errorf("%s: %d trajectories, want a multiple of the group size, %d", shownName(in.name), in.read,
+				c.opt.GroupSize)
 		}
 		return nil, err
 	}
@@ -288,7 +290,8 @@ func (r *record) checkLogprobs() error {
 			case l > maxLogprob:
 				return fmt.Errorf("%s[%d] is %v at a response token, want a log-probability: at most 0", a.Name, t, l)
 			default:
-				return fmt.Errorf("%s[%d] is %v at a response token, which stands for a value that is missing", a.Name, t, l)
+				return fmt.Errorf("%s[%d] is %v at a response token, which stands for a value that is missing",
+					a.Name, t, l)
 			}
 		}
 	}
@@ -404,12 +407,14 @@ func (c *completer) join(first *record, in *input) error {
 		switch {
 		case len(r.RewardParts) == 0:
 		case len(first.RewardParts) != 0 && !slices.Equal(r.RewardParts, first.RewardParts):
-			return fmt.Errorf("%s: reward_parts is %v, but line %d has %v for the same trajectory", here, r.RewardParts, first.line, first.RewardParts)
+			return fmt.Errorf("%s: reward_parts is %v, but line %d has %v for the same trajectory", here, r.RewardParts,
+				first.line, first.RewardParts)
 		default:
 			first.RewardParts = r.RewardParts
 		}
 		if r.group != "" && first.group != "" && r.group != first.group {
-			return fmt.Errorf("%s: group_id is %s, but line %d has %s for the same trajectory", here, quote(r.group), first.line, quote(first.group))
+			return fmt.Errorf("%s: group_id is %s, but line %d has %s for the same trajectory", here, quote(r.group),
+				first.line, quote(first.group))
 		}
 		first.group = cmp.Or(first.group, r.group)
 		if first.prompt == "" && first.promptIDs == nil {
@@ -543,9 +548,11 @@ func (known layouts) check(b *reweight.Batch, here string, units ...reweight.Uni
 		case !is.has && before.has:
 			return fmt.Errorf("%s: %s is missing, but it is there at %s", here, a.Name, before.where)
 		case a.Per == reweight.PerPart && is.width != before.width:
-			return fmt.Errorf("%s: %s has %d elements, but %d at %s", here, a.Name, is.width, before.width, before.where)
+			return fmt.Errorf("%s: %s has %d elements, but %d at %s", here, a.Name, is.width, before.width,
+				before.where)
 		case is.width != before.width || is.dtype != before.dtype:
-			return fmt.Errorf("%s: %s has rows of %d %v logits, but of %d %v at %s", here, a.Name, is.width, is.dtype, before.width, before.dtype, before.where)
+			return fmt.Errorf("%s: %s has rows of %d %v logits, but of %d %v at %s", here, a.Name, is.width, is.dtype,
+				before.width, before.dtype, before.where)
 		}
 	}
 	return nil
@@ -642,14 +649,16 @@ func (n counts) warnings(opt *Options) []string {
 		tags = append(tags, fmt.Sprintf("of the token ids %v and %v", opt.ActionOpen, opt.ActionClose))
 	}
 	if opt.hasTexts() {
-		tags = append(tags, fmt.Sprintf("%s and %s", printable.Line(opt.ActionTags[0]), printable.Line(opt.ActionTags[1])))
+		tags = append(tags, fmt.Sprintf("%s and %s", printable.Line(opt.ActionTags[0]),
+			printable.Line(opt.ActionTags[1])))
 	}
 	switch {
 	case n.tokens == 0 || n.actions > 0:
 	case n.responses == 0:
 		all = append(all, "No token is one of a response: all are masked.")
 	case tags != nil:
-		all = append(all, "No response token is an action: no response has a token between the tags "+strings.Join(tags, ", or ")+", in this order.")
+		all = append(all, "No response token is an action: no response has a token between the tags "+strings.Join(tags,
+			", or ")+", in this order.")
 	default:
 		all = append(all, "No response token is an action: tags around actions say which are, Options.ActionOpen and ActionClose or ActionTags, "+
 			"on the command line -action-open and -action-close or -action-tags.")
@@ -663,7 +672,8 @@ func (n counts) warnings(opt *Options) []string {
 			}
 			fields = append(fields, fmt.Sprintf("%s in %d", name, n.unknown[name]))
 		}
-		all = append(all, "Lines of JSON have fields that no array takes: "+strings.Join(fields, ", ")+" of them. docs/formats.md lists the names.")
+		all = append(all, "Lines of JSON have fields that no array takes: "+strings.Join(fields,
+			", ")+" of them. docs/formats.md lists the names.")
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.zeros)) {
 		z := n.zeros[name]
@@ -707,7 +717,8 @@ func originsOf(metadata map[string]string) []Origin {
 	if len(sentence) > 200 {
 		sentence = sentence[:200] + "..."
 	}
-	return []Origin{{Name: entropyKey, Kind: Estimated, From: strings.TrimPrefix(printable.Line(sentence), estimatedFrom), Width: width}}
+	return []Origin{{Name: entropyKey, Kind: Estimated,
+		From: strings.TrimPrefix(printable.Line(sentence), estimatedFrom), Width: width}}
 }
 
 // addVocabulary takes the vocabulary of a file, if the file has one.

@@ -194,7 +194,8 @@ func TestSpansOfTurns(t *testing.T) {
 	s = sourceOf(t, Options{}, []*record{
 		turnOf("ab", "cd", ofTrajectory("1")), turnOf("abcde", "f", ofTrajectory("1")), turnOf("abdefg", "h", ofTrajectory("1")),
 	})
-	if got := all(t, s)[0]; strings.Join(got.Texts, "") != "abcdefabdefgh" || !slices.Equal(got.SpanIDs, []int32{-1, -1, 0, 0, -1, 1, -1, -1, -1, -1, -1, -1, 2}) {
+	if got := all(t, s)[0]; strings.Join(got.Texts, "") != "abcdefabdefgh" ||
+		!slices.Equal(got.SpanIDs, []int32{-1, -1, 0, 0, -1, 1, -1, -1, -1, -1, -1, -1, 2}) {
 		t.Errorf("texts %q, spans %v", got.Texts, got.SpanIDs)
 	}
 	for _, c := range []struct {
@@ -206,7 +207,8 @@ func TestSpansOfTurns(t *testing.T) {
 		{spans([]int32{1}, 1), spans([]int32{1}), "a:2: span_rewards is missing, but it is there at a:1"},
 		{spans(nil, 1), spans([]int32{1}, 1), "a:2: anchors is there, but it is missing at a:1"},
 	} {
-		wantError(t, sourceOf(t, Options{}, []*record{turnOf("a", "b", ofTrajectory("1"), c.first), turnOf("", "c", ofTrajectory("1"), c.second)}), c.want)
+		wantError(t, sourceOf(t, Options{}, []*record{turnOf("a", "b", ofTrajectory("1"), c.first),
+			turnOf("", "c", ofTrajectory("1"), c.second)}), c.want)
 	}
 	wantError(t, sourceOf(t, Options{}, []*record{{Batch: reweight.Batch{SpanRewards: []float32{1}}}}),
 		"a:1: span_rewards has 1 elements, but neither role nor a mask of the response tokens has any")
@@ -214,7 +216,8 @@ func TestSpansOfTurns(t *testing.T) {
 
 func TestLogprobsOfTurns(t *testing.T) {
 	for first, want := range [][]float32{{0, -1, 0, -0.5, -1.5}, {-0.5, -1.5, -0.5, 0, -1}} {
-		turns := []*record{turnOf("a", "b", ofTrajectory("1")), turnOf("", "c", ofTrajectory("1")), turnOf("d", "e", ofTrajectory("1"))}
+		turns := []*record{turnOf("a", "b", ofTrajectory("1")), turnOf("", "c", ofTrajectory("1")),
+			turnOf("d", "e", ofTrajectory("1"))}
 		for i, r := range turns {
 			r.OldLogprobs = slices.Grow(r.OldLogprobs, 8) // room that logprobs must not share
 			if first == 0 && i == 2 || first == 1 && i < 2 {
@@ -249,9 +252,12 @@ func TestOrigins(t *testing.T) {
 			"logprobs": "1 old_logprobs: the first update after sampling 0", "entropy": none, "rewards": none, "seq_offsets": none,
 		}},
 		{"given", Options{}, []*record{turnOf("a", "b", inGroup("1"), withReward(1), func(r *record) {
-			r.Role, r.SpanIDs, r.Logprobs, r.Entropy = []reweight.Role{0, 2}, []int32{-1, 0}, []float32{0, -1}, []float32{0, 1}
-		})}, map[string]string{"role": "0  0", "span_ids": "0  0", "group_ids": "0  0", "logprobs": "0  0", "entropy": "0  0", "rewards": "0  0"}},
-		{"logprobs of some", Options{}, []*record{turnOf("a", "b", withLogprobs), turnOf("a", "c"), turnOf("a", "d", withLogprobs)}, map[string]string{
+			r.Role, r.SpanIDs, r.Logprobs, r.Entropy = []reweight.Role{0, 2}, []int32{-1, 0}, []float32{0, -1},
+				[]float32{0, 1}
+		})}, map[string]string{"role": "0  0", "span_ids": "0  0", "group_ids": "0  0", "logprobs": "0  0",
+			"entropy": "0  0", "rewards": "0  0"}},
+		{"logprobs of some", Options{}, []*record{turnOf("a", "b", withLogprobs), turnOf("a", "c"),
+			turnOf("a", "d", withLogprobs)}, map[string]string{
 			"old_logprobs": "0  0", "logprobs": "1 old_logprobs: the first update after sampling 0",
 		}},
 		{"spans of roles", Options{}, []*record{turnOf("a", "b", func(r *record) { r.Role = []reweight.Role{0, 2} })}, map[string]string{"role": "0  0", "span_ids": "1 role 0"}},
@@ -278,7 +284,10 @@ func TestOrigins(t *testing.T) {
 				t.Errorf("%s: %s has the origin %q, want %q", c.name, name, got, want)
 			}
 		}
-		if warned := slices.ContainsFunc(report.Warnings, func(w string) bool { return strings.Contains(w, "size of the vocabulary") }); warned != (c.name == "top without the vocabulary") {
+		warned := slices.ContainsFunc(report.Warnings, func(w string) bool {
+			return strings.Contains(w, "size of the vocabulary")
+		})
+		if warned != (c.name == "top without the vocabulary") {
 			t.Errorf("%s: warnings %q", c.name, report.Warnings)
 		}
 	}
@@ -356,7 +365,8 @@ func TestRecordErrors(t *testing.T) {
 			turnOf("\x01", "", func(r *record) { r.Logits = reweight.Logits{Vocab: 2, F16: make([]reweight.F16, 2)} }),
 		}}},
 		{"a:3: rewards is 2, but line 1 has 1 for the same trajectory: want one reward", [][]*record{{
-			turnOf("a", "b", ofTrajectory("t"), withReward(1)), turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b", ofTrajectory("t"), withReward(2)),
+			turnOf("a", "b", ofTrajectory("t"), withReward(1)), turnOf("a", "b", ofTrajectory("t")),
+			turnOf("a", "b", ofTrajectory("t"), withReward(2)),
 		}}},
 		{"a:2: reward_parts is [1 2], but line 1 has [1 3] for the same trajectory", [][]*record{{
 			turnOf("a", "b", ofTrajectory("t"), withParts(1, 3)), turnOf("a", "b", ofTrajectory("t"), withParts(1, 2)),
@@ -368,7 +378,8 @@ func TestRecordErrors(t *testing.T) {
 			turnOf("a", "b", ofTrajectory("t"), inGroup("x")), turnOf("a", "b", ofTrajectory("t"), inGroup("\x1b")),
 		}}},
 		{`a:4: trajectory_id "t" is also on line 1, and there are others between: sort the lines by trajectory_id`, [][]*record{{
-			turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b"), turnOf("a", "b", ofTrajectory("t")),
+			turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b", ofTrajectory("t")), turnOf("a", "b"),
+			turnOf("a", "b", ofTrajectory("t")),
 		}}},
 		{`b:3: trajectory_id "u" is also on line 1, and there are others between: sort the lines by trajectory_id`, [][]*record{
 			{turnOf("a", "b", ofTrajectory("t"))},
@@ -390,10 +401,13 @@ func TestNoTokens(t *testing.T) {
 		{group: "x", Batch: reweight.Batch{Rewards: []float32{3}}},
 	})
 	b := must.Get(s.Batch())
-	if !slices.Equal(b.SeqOffsets, []int64{0, 0, 2, 2}) || !slices.Equal(b.Rewards, []float32{1, 2, 3}) || !slices.Equal(b.GroupIDs, []int32{0, 0, 0}) {
+	if !slices.Equal(b.SeqOffsets, []int64{0, 0, 2, 2}) || !slices.Equal(b.Rewards, []float32{1, 2, 3}) ||
+		!slices.Equal(b.GroupIDs, []int32{0, 0, 0}) {
 		t.Errorf("%+v", b)
 	}
-	wantError(t, sourceOf(t, Options{}, []*record{{group: "x", Batch: reweight.Batch{Rewards: []float32{float32(math.Inf(1))}}}}), "a:1: rewards[0] is +Inf, want a finite reward")
+	wantError(t, sourceOf(t, Options{},
+		[]*record{{group: "x", Batch: reweight.Batch{Rewards: []float32{float32(math.Inf(1))}}}}),
+		"a:1: rewards[0] is +Inf, want a finite reward")
 }
 
 func TestReportNotes(t *testing.T) {
@@ -403,7 +417,8 @@ func TestReportNotes(t *testing.T) {
 	})
 	all(t, s)
 	r := s.Report()
-	if !slices.Equal(r.Dropped, []string{`b\n`, "z"}) || !slices.Equal(r.Warnings[:min(3, len(r.Warnings))], []string{"One.", "Two.", "Three."}) {
+	if !slices.Equal(r.Dropped, []string{`b\n`, "z"}) ||
+		!slices.Equal(r.Warnings[:min(3, len(r.Warnings))], []string{"One.", "Two.", "Three."}) {
 		t.Errorf("dropped %q, warnings %q", r.Dropped, r.Warnings)
 	}
 }
@@ -459,7 +474,8 @@ func TestUnknownFields(t *testing.T) {
 		all(t, s)
 		var want []string
 		if c.want != "" {
-			want = []string{"Lines of JSON have fields that no array takes" + c.want + " docs/formats.md lists the names."}
+			want = []string{"Lines of JSON have fields that no array takes" + c.want +
+				" docs/formats.md lists the names."}
 		}
 		if got := s.Report().Warnings; !slices.Equal(got, want) {
 			t.Errorf("warnings %q\nwant %q", got, want)
@@ -511,13 +527,16 @@ func TestZeroLogprobs(t *testing.T) {
 		{`{"role": [0, 2], "entropy": [0, 0]}`, nil},
 		{`{"role": [0, 2, 1], "old_logprobs": [-1, 0, -0.0]}`, []string{"old_logprobs" + zeros + "1 of 1 trajectories"}},
 		{`{"role": [0, 2, 1], "old_logprobs": [0, 0, -1e-9]}`, nil},
-		{`{"role": [0, 0], "old_logprobs": [0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, 0]}` + "\n" + `{"role": [1], "old_logprobs": [0]}`,
+		{`{"role": [0, 0], "old_logprobs": [0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, 0]}` + "\n" +
+			`{"role": [1], "old_logprobs": [0]}`,
 			[]string{"old_logprobs" + zeros + "2 of 2 trajectories"}},
-		{`{"role": [1, 1, 1, 1, 1, 1, 1, 2], "old_logprobs": [0, 0, 0, 0, 0, 0, 0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, -1]}`,
+		{`{"role": [1, 1, 1, 1, 1, 1, 1, 2], "old_logprobs": [0, 0, 0, 0, 0, 0, 0, 0]}` + "\n" +
+			`{"role": [0, 2], "old_logprobs": [0, -1]}`,
 			[]string{"old_logprobs" + zeros + "1 of 2 trajectories"}},
 		{`{"role": [0, 1, 1, 1, 1, 1, 1, 2], "old_logprobs": [0, 0, 0, 0, 0, 0, 0, 0]}` + "\n" + `{"role": [0, 2], "old_logprobs": [0, -1]}`, nil}, // a short answer
 		{`{"role": [2, 2], "old_logprobs": [-1, -1], "ref_logprobs": [0, 0], "rollout_logprobs": [0, 0]}`,
-			[]string{"ref_logprobs" + zeros + "1 of 1 trajectories", "rollout_logprobs" + zeros + "1 of 1 trajectories"}},
+			[]string{"ref_logprobs" + zeros + "1 of 1 trajectories",
+				"rollout_logprobs" + zeros + "1 of 1 trajectories"}},
 		{`{"choices": [{"logprobs": {"content": [{"token": "a", "logprob": 0}, {"token": "b", "logprob": 0.0}]}}]}`, []string{"old_logprobs" + zeros + "1 of 1"}},
 		{`{"meta_info": {"output_token_logprobs": [[0.0, 3, null], [0, 4, null]]}}`, []string{"old_logprobs" + zeros + "1 of 1"}},
 		{`{"token_ids": [1, 2], "loss_mask": [0, 1], "inference_logprobs": [0, 0]}`, []string{"old_logprobs" + zeros + "1 of 1"}},
@@ -610,7 +629,8 @@ func TestIDs(t *testing.T) {
 			`"\ud83d"`, `"\ude00"`, `"\ud83d\ud83d"`, `"\ude00\ud83d"`, `"\ud83dx"`, `"\ud83d\u0061"`, `"\ud83d\n"`, "\"\xff\"", "\"\xfe\"", "\"\xed\xa0\xbd\"",
 		} {
 			_, err := parseText(fmt.Sprintf(`{"role": [1], "%s": %s}`, field, id), parseJSONL)
-			if err == nil || !strings.HasPrefix(err.Error(), field+" is ") || !strings.Contains(err.Error(), ", want ") || printable.Line(err.Error()) != err.Error() {
+			if err == nil || !strings.HasPrefix(err.Error(), field+" is ") ||
+				!strings.Contains(err.Error(), ", want ") || printable.Line(err.Error()) != err.Error() {
 				t.Errorf("%s %s: error %v", field, id, err)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // Derive computes, of the named arrays, those that b lacks and that can be derived
-// from its logits, at temperature 1. Names are those of the tensors, and
+// from its logits, at temperature 1. Names are the names of the tensors, and
 // reweight.Batch.Arrays says which array is derived from which logits: for example
 // ref_energy from ref_logits. Log-probabilities also need token_ids.
 //
@@ -34,7 +34,8 @@ func Derive(ws *reweight.Workspace, b *reweight.Batch, names ...string) error {
 				continue
 			}
 			if room -= 4 * int64(logits.Rows()); room < 0 {
-				return fmt.Errorf("deriving %q of %d tokens: the derived arrays would take more than %d bytes", a.Name, logits.Rows(), maxCopied)
+				return fmt.Errorf("deriving %q of %d tokens: the derived arrays would take more than %d bytes", a.Name,
+					logits.Rows(), maxCopied)
 			}
 			array := make([]float32, logits.Rows())
 			*a.Data.(*[]float32) = array

@@ -8,7 +8,7 @@ import (
 	"github.com/seed621a2839/reweight"
 )
 
-// takeMask sets the roles of r, if the source does not give them, to those of its mask, as
+// takeMask sets the roles of r, if the source does not give them, to the roles of its mask, as
 // if no token were an action.
 func (r *record) takeMask() {
 	if len(r.Role) != 0 {

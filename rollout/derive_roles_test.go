@@ -42,7 +42,8 @@ func rolesByDefinition(ids, open, closing []int32) []reweight.Role {
 		}
 		within := false // a tag
 		for u := range ids {
-			within = within || at(u, open) && u <= t && t < u+len(open) || at(u, closing) && u <= t && t < u+len(closing)
+			within = within || at(u, open) && u <= t && t < u+len(open) || at(u, closing) && u <= t &&
+				t < u+len(closing)
 		}
 		if before == 1 && after == 2 && !within {
 			role[t] = reweight.RoleAction
@@ -68,7 +69,8 @@ func TestActionsOfSpans(t *testing.T) {
 			}
 			var ids []int32
 			for range rapid.IntRange(1, 8).Draw(t, "pieces") {
-				ids = append(ids, rapid.SampledFrom([][]int32{tag[0], tag[1], {0}, {7}, tag[0][:1], tag[1][:1]}).Draw(t, "piece")...)
+				ids = append(ids, rapid.SampledFrom([][]int32{tag[0], tag[1], {0}, {7}, tag[0][:1], tag[1][:1]}).Draw(t,
+					"piece")...)
 			}
 			r.TokenIDs = append(r.TokenIDs, ids...)
 			r.mask = append(r.mask, slices.Repeat([]bool{true}, len(ids))...)
@@ -218,7 +220,7 @@ func TestPromptKey(t *testing.T) {
 		of(prompt2, "text", 1, 2, 3),
 	} {
 		if other == "" || keys[other] {
-			t.Errorf("the key %q is that of another prompt", other)
+			t.Errorf("the key %q belongs to another prompt", other)
 		}
 		keys[other] = true
 	}

@@ -57,7 +57,8 @@ func TestDeriveKeepsWhatIsThere(t *testing.T) {
 }
 
 func TestDeriveWithoutTokenIDs(t *testing.T) {
-	b := batchOf(t, encoded(t, without("token_ids", "ref_energy", "entropy", "ref_logprobs", "old_logprobs", "logprobs"), nil))
+	b := batchOf(t, encoded(t, without("token_ids", "ref_energy", "entropy", "ref_logprobs", "old_logprobs",
+		"logprobs"), nil))
 	var ws reweight.Workspace
 	must.Do(Derive(&ws, b, derivable...))
 	// Uniform rows of 3 and 2 logits.

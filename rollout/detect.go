@@ -26,7 +26,7 @@ type format struct {
 	fields func(f fields) bool
 
 	// open returns the reader of the stream's records. name is the file's, as errors
-	// spell it: every error, also those of the reader and those that the stream
+	// spell it: every error, also of the reader and those that the stream
 	// returns, is to begin with it. The stream is closed by others, after the reader
 	// if that is an io.Closer. A format that only has to be refused returns an error.
 	open func(s *stream, name string, opt *Options) (reader, error)
@@ -82,7 +82,8 @@ func detect(s *stream, name string) (*format, error) {
 	case len(head) < headSize && len(begin) == 0 && text:
 		return &noRecords, nil
 	case len(begin) == 0 || begin[0] != '{' && begin[0] != '[':
-		return nil, fmt.Errorf("%s: begins with %s, which is no format that can be read: see docs/formats.md", shownName(name), quote(string(head[:min(len(head), 16)])))
+		return nil, fmt.Errorf("%s: begins with %s, which is no format that can be read: see docs/formats.md",
+			shownName(name), quote(string(head[:min(len(head), 16)])))
 	}
 	found, err := s.examine()
 	if err != nil {
@@ -99,7 +100,8 @@ func detect(s *stream, name string) (*format, error) {
 	if err := found.lacksMask(); err != nil {
 		return nil, inContext(shownName(name)+":1", err)
 	}
-	return nil, fmt.Errorf("%s:1: JSON %s, which is no format that can be read: see docs/formats.md", shownName(name), found)
+	return nil, fmt.Errorf("%s:1: JSON %s, which is no format that can be read: see docs/formats.md",
+		shownName(name), found)
 }
 
 // fields are the names of the fields of a JSON object, and of the objects in it, with
@@ -147,7 +149,8 @@ func (f fields) lacksMask() error {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(f)) {
-		if lower := strings.ToLower(name); !strings.Contains(name, ".") && (strings.Contains(lower, "mask") || strings.Contains(lower, "role")) {
+		if lower := strings.ToLower(name); !strings.Contains(name, ".") &&
+			(strings.Contains(lower, "mask") || strings.Contains(lower, "role")) {
 			return fmt.Errorf("mask, or role, is missing, which says which tokens are the response's: %s is another name", quote(name))
 		}
 	}
@@ -191,10 +194,11 @@ func (s *stream) examine() (fields, error) {
 	var scanner jsonscan.Scanner
 	scanner.Reset(text)
 	err := found.add(&scanner, "", 0)
-	if e, ok := errors.AsType[*jsonscan.Error](err); cut && bytes.HasPrefix(text, []byte{'{'}) || ok && e.Syntax && e.Byte < len(text) {
+	if e, ok := errors.AsType[*jsonscan.Error](err); cut && bytes.HasPrefix(text, []byte{'{'}) || ok && e.Syntax &&
+		e.Byte < len(text) {
 		return nil, nil
 	}
-	return found, nil // other errors are those of the reader, which knows the format
+	return found, nil // other errors come from the reader, which knows the format
 }
 
 // add adds the names of the fields of the next value, and of the values in it.

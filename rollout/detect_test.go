@@ -36,7 +36,8 @@ func TestExamine(t *testing.T) {
 		`}`:         "",
 		`{"a": 1}}`: "a",
 	} {
-		for _, wrap := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.HalfReader} {
+		for _, wrap := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader,
+			iotest.HalfReader} {
 			s := new(stream)
 			must.Do(s.decompress(wrap(strings.NewReader(text))))
 			found, err := s.examine()
@@ -53,7 +54,8 @@ func TestExamine(t *testing.T) {
 // Whatever the bytes are, all of them are there after they were examined.
 func TestExamineKeepsAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		parts := rapid.SliceOf(rapid.SampledFrom([]string{"{", "}", "[", "]", `"`, `\`, ":", ",", `"a"`, `"a":`, "1", strings.Repeat("x", 100000)}))
+		parts := rapid.SliceOf(rapid.SampledFrom(
+			[]string{"{", "}", "[", "]", `"`, `\`, ":", ",", `"a"`, `"a":`, "1", strings.Repeat("x", 100000)}))
 		text := strings.Join(parts.Draw(t, "parts"), "")
 		s := new(stream)
 		must.Do(s.decompress(strings.NewReader(text)))
@@ -64,7 +66,7 @@ func TestExamineKeepsAll(t *testing.T) {
 	})
 }
 
-// The error of examine is that of the stream.
+// The error of examine is the error of the stream.
 func TestExamineError(t *testing.T) {
 	s := new(stream)
 	cut := gzipped(t, []byte(`{"a": [1, 2, 3]}`))

@@ -16,7 +16,8 @@ func FuzzStream(f *testing.F) {
 	small := must.Get(os.ReadFile(exampleFiles[0]))
 	var good bytes.Buffer
 	must.Do(encode(&good, goodTensors(), nil))
-	for _, data := range [][]byte{nil, small[:2000], good.Bytes(), gzipped(f, good.Bytes()), zstandard(f, good.Bytes()), []byte(`{"a": [{"b": 1}]}`), []byte("[]"), []byte("\ufeff{")} {
+	for _, data := range [][]byte{nil, small[:2000], good.Bytes(), gzipped(f, good.Bytes()), zstandard(f, good.Bytes()),
+		[]byte(`{"a": [{"b": 1}]}`), []byte("[]"), []byte("\ufeff{")} {
 		for i := range compressions {
 			f.Add(uint8(i), data)
 		}

@@ -24,7 +24,7 @@ import (
 
 // WriteJSONL writes a trajectory as a line of JSON, which Open reads: each array of
 // tokens or spans is a list under its Name in reweight.Batch.Arrays, and reward, group_id
-// and texts are those of the trajectory. group_id is Group, or the number in GroupIDs if
+// and texts belong to the trajectory. group_id is Group, or the number in GroupIDs if
 // there is no Group or it was made by counting. Every number is read back as the same
 // float32, and a NaN as a NaN. Texts that are not UTF-8, as of a token that ends within a
 // character, have their bytes in a list beside texts. A trajectory with logits is an error:
@@ -215,7 +215,8 @@ func readRoles(s *jsonscan.Scanner) ([]reweight.Role, error) {
 	roles := make([]reweight.Role, len(numbers))
 	for t, number := range numbers {
 		if number < 0 || number > int32(reweight.RoleAction) {
-			return nil, &jsonscan.Error{Path: fmt.Sprintf("[%d]", t), Problem: fmt.Sprintf("is %d, want a role: 0, 1 or 2", number)}
+			return nil, &jsonscan.Error{Path: fmt.Sprintf("[%d]", t),
+				Problem: fmt.Sprintf("is %d, want a role: 0, 1 or 2", number)}
 		}
 		roles[t] = reweight.Role(number)
 	}

@@ -208,25 +208,32 @@ func TestParseLine(t *testing.T) {
 		{"weights' length", parsePrimeRL, `{` + prime + `,"rl_weights":[0,1]}`, "f:1: rl_weights has 2 elements, but loss_mask 3"},
 		{"no mask", parsePrimeRL, `{"token_ids":[1]}`, "f:1: loss_mask is missing"},
 
-		{"added to a chat", parseOpenAI, `{"choices":[{` + twoOfChat + `}],"rewards":[0.25],"group_id":"12","trajectory_id":"x/1"}`,
+		{"added to a chat", parseOpenAI, `{"choices":[{` + twoOfChat +
+			`}],"rewards":[0.25],"group_id":"12","trajectory_id":"x/1"}`,
 			"mask=[true true] reward=[0.25] group=12 trajectory=x/1 old=[-0.5 -1]"},
-		{"added to a choice", parseOpenAI, `{"choices":[{` + twoOfChat + `,"reward":0.25,"group_id":"12"}],"trajectory_id":"x/1"}`,
+		{"added to a choice", parseOpenAI, `{"choices":[{` + twoOfChat +
+			`,"reward":0.25,"group_id":"12"}],"trajectory_id":"x/1"}`,
 			"mask=[true true] reward=[0.25] group=12 trajectory=x/1 old=[-0.5 -1]"},
-		{"added to a response", parseSGLang, `{"meta_info":{` + twoOfSGLang + `},"reward":0.25,"group_id":12,"trajectory_id":"x/1"}`,
+		{"added to a response", parseSGLang, `{"meta_info":{` + twoOfSGLang +
+			`},"reward":0.25,"group_id":12,"trajectory_id":"x/1"}`,
 			"ids=[3 4] mask=[true true] reward=[0.25] group=12 trajectory=x/1 old=[-0.5 -1]"},
 		// SGLang gives the log-probabilities of the prompt's last tokens only, unless it is
 		// asked for more. A part of the prompt is not taken for the prompt.
 		{"prompt", parseSGLang, `{"meta_info":{"prompt_tokens":2,"input_token_logprobs":[[null,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
 			"ids=[1 2 3 4] mask=[false false true true] old=[0 -1 -0.5 -1]"},
-		{"prompt of unknown length", parseSGLang, `{"meta_info":{"input_token_logprobs":[[null,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
+		{"prompt of unknown length", parseSGLang,
+			`{"meta_info":{"input_token_logprobs":[[null,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
 			"ids=[1 2 3 4] mask=[false false true true] old=[0 -1 -0.5 -1]"},
 		{"part of a prompt", parseSGLang, `{"meta_info":{"prompt_tokens":9,"input_token_logprobs":[[-2,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
 			"ids=[3 4] mask=[true true] old=[-0.5 -1] dropped=[meta_info.input_token_logprobs]"},
-		{"part of unknown length", parseSGLang, `{"meta_info":{"input_token_logprobs":[[-2,1,null],[-1,2,null]],` + twoOfSGLang + `}}`,
+		{"part of unknown length", parseSGLang, `{"meta_info":{"input_token_logprobs":[[-2,1,null],[-1,2,null]],` +
+			twoOfSGLang + `}}`,
 			"ids=[3 4] mask=[true true] old=[-0.5 -1] dropped=[meta_info.input_token_logprobs]"},
-		{"prompt without an id", parseSGLang, `{"meta_info":{"prompt_tokens":2,"input_token_logprobs":[null,[-1,2,null]],` + twoOfSGLang + `}}`,
+		{"prompt without an id", parseSGLang,
+			`{"meta_info":{"prompt_tokens":2,"input_token_logprobs":[null,[-1,2,null]],` + twoOfSGLang + `}}`,
 			"ids=[3 4] mask=[true true] old=[-0.5 -1] dropped=[meta_info.input_token_logprobs]"},
-		{"prompt without tokens", parseSGLang, `{"meta_info":{"prompt_tokens":9,"input_token_logprobs":[],` + twoOfSGLang + `}}`,
+		{"prompt without tokens", parseSGLang, `{"meta_info":{"prompt_tokens":9,"input_token_logprobs":[],` +
+			twoOfSGLang + `}}`,
 			"ids=[3 4] mask=[true true] old=[-0.5 -1]"},
 		{"prompt by its ids", parseSGLang, `{"prompt_token_ids":[7,1,2],"meta_info":{"prompt_tokens":3,"input_token_logprobs":[[-1,2,null]],` + twoOfSGLang + `}}`,
 			"ids=[7 1 2 3 4] mask=[false false false true true] old=[0 0 0 -0.5 -1] dropped=[meta_info.input_token_logprobs]"},
@@ -246,7 +253,8 @@ func TestParseLine(t *testing.T) {
 func describe(r *record) string {
 	var b strings.Builder
 	add := func(name string, value any) {
-		if v := reflect.ValueOf(value); v.Kind() == reflect.Slice && v.Len() > 0 || v.Kind() == reflect.String && v.Len() > 0 {
+		if v := reflect.ValueOf(value); v.Kind() == reflect.Slice && v.Len() > 0 || v.Kind() == reflect.String &&
+			v.Len() > 0 {
 			fmt.Fprintf(&b, " %s=%v", name, value)
 		}
 	}
@@ -326,21 +334,29 @@ func TestTrainerFiles(t *testing.T) {
 			}
 			return dict{
 				"content": list{"text"}, "rewards": wide(tr.Rewards), "input_lengths": list{tr.Tokens()},
-				"token_ids": padded(tr.TokenIDs, longest, 0), "token_loss_mask": padded(bits, longest, 0), "sample_loss_mask": list{1.0},
-				"advantages": padded(wide(tr.Advantages), longest, 0), "generation_logprobs": padded(wide(tr.RolloutLogprobs), longest, 0),
-				"prev_logprobs": padded(wide(tr.OldLogprobs), longest, 0), "idx": i,
+				"token_ids": padded(tr.TokenIDs, longest, 0), "token_loss_mask": padded(bits, longest, 0),
+				"sample_loss_mask":    list{1.0},
+				"advantages":          padded(wide(tr.Advantages), longest, 0),
+				"generation_logprobs": padded(wide(tr.RolloutLogprobs), longest, 0),
+				"prev_logprobs":       padded(wide(tr.OldLogprobs), longest, 0), "idx": i,
 			}
 		}, "content idx"},
-		{"prime-rl token_exports", "role group_ids span_ids token_ids entropy old_logprobs logprobs advantages", func(i int, tr *Trajectory) dict {
-			entropy := wide(tr.Entropy)
-			return dict{
-				"schema_version": 1, "step": 7, "rank": 0, "micro_step": 0, "micro_sequence_idx": i, "export_sequence_idx": i, "env_name": "frozenlake",
-				"token_ids": tr.TokenIDs, "position_ids": tr.TokenIDs, "loss_mask": mask(tr), "advantages": wide(tr.Advantages),
-				"inference_logprobs": wide(tr.OldLogprobs), "trainer_logprobs": wide(tr.Logprobs), "entropy": entropy, "mismatch_kl": entropy,
-				"log_importance_ratio": entropy, "importance_ratio": entropy, "prob_delta": entropy, "is_masked": mask(tr),
-				"is_masked_high": nulls(tr), "is_masked_low": nulls(tr), "rl_weights": nulls(tr), "ce_weights": nulls(tr), "ref_kl_weights": nulls(tr),
-			}
-		}, "ce_weights env_name export_sequence_idx importance_ratio is_masked is_masked_high is_masked_low log_importance_ratio micro_sequence_idx micro_step mismatch_kl position_ids prob_delta rank ref_kl_weights schema_version step"},
+		{"prime-rl token_exports", "role group_ids span_ids token_ids entropy old_logprobs logprobs advantages",
+			func(i int, tr *Trajectory) dict {
+				entropy := wide(tr.Entropy)
+				return dict{
+					"schema_version": 1, "step": 7, "rank": 0, "micro_step": 0, "micro_sequence_idx": i,
+					"export_sequence_idx": i, "env_name": "frozenlake",
+					"token_ids": tr.TokenIDs, "position_ids": tr.TokenIDs, "loss_mask": mask(tr),
+					"advantages":         wide(tr.Advantages),
+					"inference_logprobs": wide(tr.OldLogprobs), "trainer_logprobs": wide(tr.Logprobs),
+					"entropy": entropy, "mismatch_kl": entropy,
+					"log_importance_ratio": entropy, "importance_ratio": entropy, "prob_delta": entropy,
+					"is_masked":      mask(tr),
+					"is_masked_high": nulls(tr), "is_masked_low": nulls(tr), "rl_weights": nulls(tr),
+					"ce_weights": nulls(tr), "ref_kl_weights": nulls(tr),
+				}
+			}, "ce_weights env_name export_sequence_idx importance_ratio is_masked is_masked_high is_masked_low log_importance_ratio micro_sequence_idx micro_step mismatch_kl position_ids prob_delta rank ref_kl_weights schema_version step"},
 	} {
 		t.Run(c.format, func(t *testing.T) {
 			var values []any
@@ -369,7 +385,8 @@ func TestTrainerFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := s.Report()
-			if fmt.Sprint(r.Formats) != "["+c.format+"]" || strings.Join(r.Dropped, " ") != c.dropped || len(r.Warnings) != 0 {
+			if fmt.Sprint(r.Formats) != "["+c.format+"]" || strings.Join(r.Dropped, " ") != c.dropped ||
+				len(r.Warnings) != 0 {
 				t.Errorf("formats %q, dropped %q, warnings %q", r.Formats, r.Dropped, r.Warnings)
 			}
 		})
@@ -450,7 +467,8 @@ func TestJSONLEmptyLists(t *testing.T) {
 // Texts of tokens that end within a character, and any other bytes, survive.
 func TestTextsOfAnyBytes(t *testing.T) {
 	text := rapid.Map(rapid.OneOf(rapid.SliceOfN(rapid.Byte(), 0, 6),
-		rapid.Map(rapid.String(), func(s string) []byte { return []byte(s) })), func(b []byte) string { return string(b) })
+		rapid.Map(rapid.String(), func(s string) []byte { return []byte(s) })),
+		func(b []byte) string { return string(b) })
 	rapid.Check(t, func(t *rapid.T) {
 		texts := rapid.SliceOfN(text, 1, 8).Draw(t, "texts")
 		of := &Trajectory{Texts: texts}
@@ -463,7 +481,8 @@ func TestTextsOfAnyBytes(t *testing.T) {
 			t.Fatalf("%q becomes %s, which is read as %q, %v", texts, line.String(), records[0].texts, err)
 		}
 		broken := slices.ContainsFunc(texts, func(text string) bool { return !utf8.ValidString(text) })
-		if has := strings.Contains(line.String(), `"text_bytes":[`); has != broken || !utf8.Valid(line.Bytes()) || printable.Line(line.String()) != strings.TrimSuffix(line.String(), "\n")+`\n` {
+		if has := strings.Contains(line.String(), `"text_bytes":[`); has != broken || !utf8.Valid(line.Bytes()) ||
+			printable.Line(line.String()) != strings.TrimSuffix(line.String(), "\n")+`\n` {
 			t.Fatalf("%q becomes %q", texts, line.String())
 		}
 	})

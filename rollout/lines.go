@@ -82,7 +82,7 @@ type extent struct {
 }
 
 // newLines returns a reader of the records that parse makes of each object. An error begins
-// with name, which is that of the file as errors show it, and the line.
+// with name, which is the file's as errors show it, and the line.
 //
 // The reader is an io.Closer as well. Close waits for the goroutines.
 func newLines(r io.Reader, name string, parse parser) reader {

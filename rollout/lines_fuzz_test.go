@@ -42,7 +42,8 @@ func checkText(t *testing.T, text string, parse parser) {
 		t.Errorf("%d bytes of text made %d bytes of allocations", len(text), n)
 	}
 	if err != io.EOF {
-		if s := err.Error(); !strings.HasPrefix(s, "f:") || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) || len(s) > 500 {
+		if s := err.Error(); !strings.HasPrefix(s, "f:") ||
+			strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) || len(s) > 500 {
 			t.Errorf("%q: error is not one short line that names the file: %q", text, s)
 		}
 	}

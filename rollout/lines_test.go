@@ -167,7 +167,8 @@ func TestLinesLimit(t *testing.T) {
 // White space takes no memory, and a line that was cut off is found soon.
 func TestLinesMemory(t *testing.T) {
 	const size = 64 << 20
-	r := newLines(io.MultiReader(&pieces{io.LimitReader(repeat(strings.Repeat(" ", 1024)), size), chunkSize}, strings.NewReader(`{"n":1}`)), "f", parseN)
+	r := newLines(io.MultiReader(&pieces{io.LimitReader(repeat(strings.Repeat(" ", 1024)), size), chunkSize},
+		strings.NewReader(`{"n":1}`)), "f", parseN)
 	var got []int
 	var err error
 	if n := allocated(func() { got, err = linesOf(t, r) }); n > 4<<20 {
@@ -178,7 +179,8 @@ func TestLinesMemory(t *testing.T) {
 	}
 	in := &io.LimitedReader{R: repeat("{\"n\":1}\n"), N: size}
 	_, err = linesOf(t, newLines(io.MultiReader(strings.NewReader("{\"n\":1\n"), in), "f", parseN))
-	if read := size - in.N; err == nil || err.Error() != "f:2: byte 1: found '{', want a comma or }" || read > 4*chunkSize {
+	if read := size - in.N; err == nil || err.Error() != "f:2: byte 1: found '{', want a comma or }" ||
+		read > 4*chunkSize {
 		t.Errorf("after %d bytes: %v", read, err)
 	}
 }
@@ -196,7 +198,8 @@ func (r repeat) Read(b []byte) (int, error) {
 
 // An error of the stream comes after the records before it.
 func TestLinesReadError(t *testing.T) {
-	in := io.MultiReader(strings.NewReader("{\"n\":1}\n{\"n\":1}\n{\"n\":"), iotest.ErrReader(errors.New("the disk fails")))
+	in := io.MultiReader(strings.NewReader("{\"n\":1}\n{\"n\":1}\n{\"n\":"),
+		iotest.ErrReader(errors.New("the disk fails")))
 	got, err := linesOf(t, newLines(in, "f", parseN))
 	if err == nil || err.Error() != "f: the disk fails" || len(got) != 2 {
 		t.Error(got, err)

@@ -86,7 +86,7 @@ func openTruncated(t *testing.T, logits string) (*File, *reweight.Batch) {
 }
 
 // needAddresses skips the test where the address that is reported of a fault is
-// not that of the byte which was read, as in some emulators.
+// not the address of the byte which was read, as in some emulators.
 func needAddresses(t *testing.T, missing *byte) {
 	t.Helper()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -113,7 +113,8 @@ func expectShorter(t *testing.T, f *File, err error) {
 // reads it. While a fault is handled, the garbage collector can look through the
 // stack, and the stack can move.
 func TestGuard(t *testing.T) {
-	for logits, derived := range map[string]string{"logits": "logprobs", "ref_logits": "ref_energy", "old_logits": "entropy"} {
+	for logits, derived := range map[string]string{"logits": "logprobs", "ref_logits": "ref_energy",
+		"old_logits": "entropy"} {
 		t.Run(logits, func(t *testing.T) {
 			f, b := openTruncated(t, logits)
 			_, err := f.Batch() // the roles are at the end
@@ -133,7 +134,8 @@ func TestGuard(t *testing.T) {
 					}))
 				}
 				small := reweight.Logits{Vocab: 2, F32: make([]float32, 2)}
-				if err := ws.TokenStats(reweight.Stats{LSE: make([]float32, 1)}, small, nil, reweight.DefaultTokenStats); err != nil {
+				if err := ws.TokenStats(reweight.Stats{LSE: make([]float32, 1)}, small, nil,
+					reweight.DefaultTokenStats); err != nil {
 					t.Errorf("%v: the workspace cannot be used after a fault: %v", isa, err)
 				}
 			}

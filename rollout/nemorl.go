@@ -115,7 +115,7 @@ func cutTo[E any](n int64, name string, list *[]E) error {
 }
 
 // setRewards chooses the sample's reward. Where NeMo-RL drops samples before it trains,
-// rewards are those of all samples, in an order of their own.
+// rewards are of all samples, in an order of their own.
 func (n *nemoSample) setRewards() error {
 	name := "rewards"
 	if n.Rewards = n.rewards; n.filtered != nil {
@@ -133,7 +133,7 @@ func (n *nemoSample) setRewards() error {
 
 // setLogprobs chooses prev_logprobs, which the trainer computed before its first update,
 // as the old policy's. They are all 0 where the trainer was told not to compute them:
-// generation_logprobs, those of the engine that sampled, then stand for them as well.
+// generation_logprobs, from the engine that sampled, then stand for them as well.
 func (n *nemoSample) setLogprobs() {
 	absent := len(n.OldLogprobs) == 0
 	placeholders := !absent && !slices.ContainsFunc(n.OldLogprobs, func(l float32) bool { return l != 0 }) &&
@@ -149,7 +149,7 @@ func (n *nemoSample) setLogprobs() {
 }
 
 // maskSample makes prompt of the whole sample if it is not to count. NeMo-RL multiplies
-// the mask of the tokens by that of the sample, and leaves the reward in the group.
+// the mask of the tokens by the mask of the sample, and leaves the reward in the group.
 func (n *nemoSample) maskSample() {
 	switch n.sampleMask {
 	case 1:

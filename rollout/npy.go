@@ -102,7 +102,8 @@ func (a *npyArray) readHeader(size int64) error {
 		return fmt.Errorf("has the shape %s, which is more than 2^64 bytes", shapeString(a.shape))
 	}
 	if got := size - 8 - int64(lengthBytes) - length; uint64(got) != want {
-		return fmt.Errorf("has the shape %s of %s, which takes %d bytes, but %d bytes of data", shapeString(a.shape), a.dtype.name, want, got)
+		return fmt.Errorf("has the shape %s of %s, which takes %d bytes, but %d bytes of data", shapeString(a.shape),
+			a.dtype.name, want, got)
 	}
 	return nil
 }

@@ -114,7 +114,9 @@ func (s *batchReader) readArray(to reweight.Array, f *zip.File, room *int64) err
 		return err
 	}
 	if a.rounded {
-		s.warnings = append(s.warnings, fmt.Sprintf("%s has the dtype %s, and some of its elements were rounded to float32.", to.Name, a.dtype.name))
+		s.warnings = append(s.warnings,
+			fmt.Sprintf("%s has the dtype %s, and some of its elements were rounded to float32.", to.Name,
+				a.dtype.name))
 	}
 	return a.end()
 }
@@ -132,7 +134,9 @@ func (s *batchReader) fill(to reweight.Array, a *npyArray, n int64) (err error) 
 	switch data := to.Data.(type) {
 	case *[]reweight.Role:
 		if s.masked = a.dtype.name == "bool"; s.masked { // true is a response token, and no more
-			*data, err = readElements(a, n, "", func(v reflect.Value) (reweight.Role, bool) { return reweight.Role(min(v.Uint(), 1)), true })
+			*data, err = readElements(a, n, "", func(v reflect.Value) (reweight.Role, bool) {
+				return reweight.Role(min(v.Uint(), 1)), true
+			})
 		} else {
 			*data, err = readIntegers[reweight.Role](a, n, 0, int64(reweight.RoleAction))
 		}

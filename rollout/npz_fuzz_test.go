@@ -31,7 +31,8 @@ func drain(t *testing.T, content []byte) {
 	if err == io.EOF {
 		return
 	}
-	if s := err.Error(); !strings.HasPrefix(s, name+": ") || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) || len(s) > 500 {
+	if s := err.Error(); !strings.HasPrefix(s, name+": ") ||
+		strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) || len(s) > 500 {
 		t.Errorf("error is not one short line that names the file: %q", s)
 	}
 }
@@ -40,7 +41,8 @@ func FuzzNPZ(f *testing.F) {
 	for _, h := range hostileNPZ() {
 		f.Add(h.file)
 	}
-	f.Add(zipped(zip.Deflate, npy[uint8]("role", "|u1", 0, 1), npy[int64]("seq_offsets", "<i8", 0, 1, 2), npy[float32]("rewards", "<f4", 1, 2), npy("entropy", ">f8", 1, math.Pi)))
+	f.Add(zipped(zip.Deflate, npy[uint8]("role", "|u1", 0, 1), npy[int64]("seq_offsets", "<i8", 0, 1, 2),
+		npy[float32]("rewards", "<f4", 1, 2), npy("entropy", ">f8", 1, math.Pi)))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		if isZip(content) {
 			drain(t, content)
@@ -66,7 +68,8 @@ func FuzzNPY(f *testing.F) {
 	}
 	names := []string{"group_ids", "rewards", "span_ids", "token_ids", "ref_energy", "entropy", "logits", "tags"}
 	f.Fuzz(func(t *testing.T, role, offsets []byte, which uint8, other []byte) {
-		content := zipped(uint16(which>>7)*zip.Deflate, npyFile{"role", role}, npyFile{"seq_offsets", offsets}, npyFile{names[int(which&127)%len(names)], other})
+		content := zipped(uint16(which>>7)*zip.Deflate, npyFile{"role", role}, npyFile{"seq_offsets", offsets},
+			npyFile{names[int(which&127)%len(names)], other})
 		drain(t, content)
 	})
 }

@@ -98,14 +98,16 @@ func TestOpenNPZ(t *testing.T) {
 	if !bytes.Equal(npz.Bytes(), again.Bytes()) {
 		t.Error("the same batch makes another file")
 	}
-	dir := writeFiles(t, map[string][]byte{"a.npz": npz.Bytes(), "b.npz.gz": gzipped(t, npz.Bytes()), "c.zip.zst": zstandard(t, npz.Bytes())})
+	dir := writeFiles(t, map[string][]byte{"a.npz": npz.Bytes(), "b.npz.gz": gzipped(t, npz.Bytes()),
+		"c.zip.zst": zstandard(t, npz.Bytes())})
 	for _, name := range []string{"a.npz", "b.npz.gz", "c.zip.zst"} {
 		s := must.Get(Open(filepath.Join(dir, name)))
 		got := must.Get(s.Batch())
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s holds another batch", name)
 		}
-		if report := s.Report(); !slices.Equal(report.Formats, []string{"npz"}) || report.Files != 1 || report.Trajectories != 32 || report.Groups != 4 || report.Dropped != nil || report.Warnings != nil {
+		if report := s.Report(); !slices.Equal(report.Formats, []string{"npz"}) || report.Files != 1 ||
+			report.Trajectories != 32 || report.Groups != 4 || report.Dropped != nil || report.Warnings != nil {
 			t.Errorf("%s: report %+v", name, report)
 		}
 		if err := s.Close(); err != nil {
@@ -123,7 +125,8 @@ func TestNPZTypes(t *testing.T) {
 		npy[int64]("role", ">i8", 0, 1, 2, 1), npy[uint64]("role", "<u8", 0, 1, 2, 1),
 		npy("role", "|b1", false, true, true, true),
 	}
-	offsets := []npyFile{npy[int64]("seq_offsets", "<i8", 0, 3, 3, 4), npy[uint16]("seq_offsets", ">u2", 0, 3, 3, 4), npy[int32]("seq_offsets", ">i4", 0, 3, 3, 4)}
+	offsets := []npyFile{npy[int64]("seq_offsets", "<i8", 0, 3, 3, 4), npy[uint16]("seq_offsets", ">u2", 0, 3, 3, 4),
+		npy[int32]("seq_offsets", ">i4", 0, 3, 3, 4)}
 	ids := []npyFile{
 		npy[int32]("token_ids", "<i4", 7, math.MinInt32, math.MaxInt32, 9), npy[int64]("token_ids", ">i8", 7, math.MinInt32, math.MaxInt32, 9),
 		npy[int64]("token_ids", "<i8", 7, math.MinInt32, math.MaxInt32, 9),
@@ -134,7 +137,8 @@ func TestNPZTypes(t *testing.T) {
 		npy("entropy", "<f8", float64(float32(0.1)), math.NaN(), -2, math.Inf(1)), npy("entropy", ">f8", float64(float32(0.1)), math.NaN(), -2, math.Inf(1)),
 	}
 	for i := range 9 {
-		records, err := readNPZ(zipped(uint16(i%2)*zip.Deflate, role[i], offsets[i%3], ids[i%3], floats[i%4], npy[int64]("rewards", "<i8", 1, -1, 0), npy[uint8]("group_ids", "|u1", 0, 200, 0)))
+		records, err := readNPZ(zipped(uint16(i%2)*zip.Deflate, role[i], offsets[i%3], ids[i%3], floats[i%4],
+			npy[int64]("rewards", "<i8", 1, -1, 0), npy[uint8]("group_ids", "|u1", 0, 200, 0)))
 		if err != nil {
 			t.Fatalf("%d: %v", i, err)
 		}
@@ -183,7 +187,8 @@ func TestNPZRounds(t *testing.T) {
 		if c.warn != "" {
 			want = []string{"entropy has the dtype " + c.warn + ", and some of its elements were rounded to float32."}
 		}
-		if got := records[0].Entropy[0]; got != c.want || !slices.Equal(records[0].warnings, want) || records[1].warnings != nil {
+		if got := records[0].Entropy[0]; got != c.want || !slices.Equal(records[0].warnings, want) ||
+			records[1].warnings != nil {
 			t.Errorf("%v, warnings %q, want %v and %q", got, records[0].warnings, c.want, want)
 		}
 	}
@@ -276,7 +281,8 @@ func hostileNPZ() []hostileFile {
 		{"one offset", zipped(zip.Store, role, npy[int64]("seq_offsets", "<i8", 2)), "seq_offsets has 1 elements, want at least 2, for one trajectory"},
 		{"a span of an earlier trajectory", with(npy[int32]("span_ids", "<i4", 0, 0)), "span_ids[1] is 0 in trajectory 1, but that span began in an earlier trajectory"},
 		{"anchors without spans", with(npy[int32]("anchors", "<i4", 3)), "anchors has 1 elements, want none for tokens without span ids"},
-		{"anchors as a matrix", with(npy[int32]("span_ids", "<i4", -1, 0), npyFile{"anchors", append(npyHead("<i4", []int64{1, 1}), make([]byte, 4)...)}),
+		{"anchors as a matrix", with(npy[int32]("span_ids", "<i4", -1, 0),
+			npyFile{"anchors", append(npyHead("<i4", []int64{1, 1}), make([]byte, 4)...)}),
 			"anchors has the shape [1, 1], want [?]"},
 		{"too few anchors", with(npy[int32]("span_ids", "<i4", 0, 1), npy[int32]("anchors", "<i4", 3)), "anchors has 1 elements, want 2, one per span"},
 		{"too many span rewards", with(npy[int32]("span_ids", "<i4", 0, 1), npy[float32]("span_rewards", "<f4", 3, 4, 5)), "span_rewards has 3 elements, want 2, one per span"},
@@ -314,7 +320,8 @@ func promised(files []npyFile, promises ...promise) []byte {
 		flater, _ := flate.NewWriter(&packed, flate.BestSpeed)
 		flater.Write(data)
 		flater.Close()
-		out, err := z.CreateRaw(&zip.FileHeader{Name: name + ".npy", Method: zip.Deflate, CRC32: crc32.ChecksumIEEE(data),
+		out, err := z.CreateRaw(&zip.FileHeader{Name: name + ".npy", Method: zip.Deflate,
+			CRC32:            crc32.ChecksumIEEE(data),
 			CompressedSize64: uint64(packed.Len()), UncompressedSize64: uint64(int64(len(data)) + size)})
 		if err == nil {
 			_, err = packed.WriteTo(out)
@@ -371,7 +378,8 @@ func TestNPZBombs(t *testing.T) {
 // are read, also where another compression hides that.
 func TestNPZRatio(t *testing.T) {
 	const tokens = 17 << 20
-	file := zipped(zip.Deflate, npy("role", "|u1", make([]byte, tokens)...), npy[int64]("seq_offsets", "<i8", 0, tokens),
+	file := zipped(zip.Deflate, npy("role", "|u1", make([]byte, tokens)...),
+		npy[int64]("seq_offsets", "<i8", 0, tokens),
 		npy("entropy", "<f4", make([]float32, tokens)...))
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)

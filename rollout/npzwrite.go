@@ -38,11 +38,13 @@ func EncodeNPZ(w io.Writer, tensors []Tensor) error {
 // encodeNPY writes the tensor as a file of z.
 func (t Tensor) encodeNPY(z *zip.Writer) error {
 	// The first moment that zip files know: equal tensors give equal files.
-	file, err := z.CreateHeader(&zip.FileHeader{Name: t.Name + ".npy", Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)})
+	file, err := z.CreateHeader(&zip.FileHeader{Name: t.Name + ".npy",
+		Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)})
 	if err != nil {
 		return err
 	}
-	descr := map[string]string{"U8": "|u1", "I32": "<i4", "I64": "<i8", "F32": "<f4", "BF16": "<f4", "F16": "<f2"}[dtypeOf(t.Data)]
+	descr := map[string]string{"U8": "|u1", "I32": "<i4", "I64": "<i8", "F32": "<f4", "BF16": "<f4",
+		"F16": "<f2"}[dtypeOf(t.Data)]
 	if _, err := file.Write(npyHead(descr, t.Shape)); err != nil {
 		return err
 	}

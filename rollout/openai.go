@@ -68,7 +68,8 @@ func (p prompt) equal(other prompt) bool {
 func isOpenAIBatch(f fields) bool { return f.has("custom_id", "response") }
 
 func isChat(f fields) bool {
-	return f.has("choices.message") || f.has("choices.delta") || f.has("choices.logprobs.content") || f.has("choices.logprobs.refusal") ||
+	return f.has("choices.message") || f.has("choices.delta") || f.has("choices.logprobs.content") ||
+		f.has("choices.logprobs.refusal") ||
 		f.has("choices.logprobs.reasoning_content")
 }
 
@@ -155,7 +156,9 @@ func (r *openAIResponse) field(s *jsonscan.Scanner, path string, name []byte) (e
 		err = s.Object(func(name []byte) error { return r.requestField(s, path, name) })
 	case "usage":
 		path += "usage."
-		err = ifGiven(s, func() error { return s.Object(func(name []byte) error { return r.usageField(s, path, name) }) })
+		err = ifGiven(s, func() error {
+			return s.Object(func(name []byte) error { return r.usageField(s, path, name) })
+		})
 	case "error":
 		return serverError(s)
 	case "response", "body": // of a line of a batch's output
@@ -345,7 +348,7 @@ func promptsOf(s *jsonscan.Scanner) (prompts []prompt, err error) {
 	return prompts, err
 }
 
-// setPrompts sets the prompts of the choices to those of the request, if these are known. A
+// setPrompts sets the prompts of the choices to the prompts of the request, if these are known. A
 // request of the completions interface can have several: the choices of the first come first.
 func (r *openAIResponse) setPrompts() error {
 	prompts, n := r.asked.prompts, len(r.choices)
@@ -356,7 +359,9 @@ func (r *openAIResponse) setPrompts() error {
 	k := len(prompts)
 	if k == 0 {
 		unknown := r.promptIDs == nil && r.promptText == "" && r.group == "" &&
-			slices.ContainsFunc(r.choices, func(c *openAIChoice) bool { return c.prompt.ids == nil && c.group == "" && !c.hasEcho() })
+			slices.ContainsFunc(r.choices, func(c *openAIChoice) bool {
+				return c.prompt.ids == nil && c.group == "" && !c.hasEcho()
+			})
 		if n > 1 && !chat && unknown {
 			r.warnings = append(r.warnings, "Some responses have several choices, and nothing says of which prompts they are: the choices of a response are taken for "+
 				"a group. If requests had several prompts, keep the request beside the response, ask for return_token_ids, or add a group_id to each choice.")
@@ -364,7 +369,8 @@ func (r *openAIResponse) setPrompts() error {
 		return nil
 	}
 	if n%k != 0 || k > 1 && r.asked.n != "" && r.asked.n != strconv.Itoa(n/k) {
-		return fmt.Errorf("there are %d choices for the %d prompts of the request, whose n is %s", n, k, cmp.Or(r.asked.n, "1"))
+		return fmt.Errorf("there are %d choices for the %d prompts of the request, whose n is %s", n, k,
+			cmp.Or(r.asked.n, "1"))
 	}
 	order := make([]int, n)
 	if k > 1 {
@@ -470,7 +476,7 @@ func (r *openAIResponse) logprobsField(s *jsonscan.Scanner, c *openAIChoice, nam
 	return err
 }
 
-// readChat reads a token of a chat. path is that of the list, topPath that of the lists in it.
+// readChat reads a token of a chat. path is where the list is, topPath where the lists in it are.
 func (t *tokens) readChat(s *jsonscan.Scanner, path, topPath string, dropped *[]string) error {
 	token, top, bytes := known{logprob: float32(math.NaN())}, []known(nil), []byte(nil)
 	err := s.Object(func(name []byte) (err error) {
@@ -556,7 +562,8 @@ func (r *openAIResponse) record(c *openAIChoice) (*record, error) {
 	prompt := 0
 	switch n := len(c.names); {
 	case c.isChat() && n+len(c.logprobs) != 0:
-		return nil, fmt.Errorf("%s.logprobs has tokens, and %s too, want all tokens in one place", c.path, cmp.Or(c.chatField, "reasoning_content"))
+		return nil, fmt.Errorf("%s.logprobs has tokens, and %s too, want all tokens in one place", c.path,
+			cmp.Or(c.chatField, "reasoning_content"))
 	case c.isChat():
 		c.joinChat()
 	case len(c.logprobs) != n:
@@ -584,7 +591,7 @@ func (c *openAIChoice) hasEcho() bool { return len(c.logprobs) != 0 && c.logprob
 
 func (c *openAIChoice) isChat() bool { return len(c.reasoning.names)+len(c.chat.names) != 0 }
 
-// joinChat makes the tokens of the choice of those of a chat.
+// joinChat makes the tokens of the choice from the tokens of a chat.
 func (c *openAIChoice) joinChat() {
 	c.thought = len(c.reasoning.names)
 	c.names = slices.Concat(c.reasoning.names, c.chat.names)
@@ -642,7 +649,8 @@ func (c *openAIChoice) setTokens(prompt int) error {
 	}
 	n := len(c.names) - prompt
 	if prompt > 0 && c.prompt.ids != nil && len(c.prompt.ids) != prompt || c.ids != nil && len(c.ids) != n {
-		return fmt.Errorf("%s has %d prompt_token_ids and %d token_ids, but logprobs of %d tokens", c.path, len(c.prompt.ids), len(c.ids), prompt+n)
+		return fmt.Errorf("%s has %d prompt_token_ids and %d token_ids, but logprobs of %d tokens", c.path,
+			len(c.prompt.ids), len(c.ids), prompt+n)
 	}
 	if named != nil {
 		if prompt > 0 && c.prompt.ids == nil {
@@ -653,7 +661,8 @@ func (c *openAIChoice) setTokens(prompt int) error {
 		}
 		for i, id := range named[prompt:] {
 			if c.ids[i] != id {
-				return fmt.Errorf("%s.token_ids[%d] is %d, but logprobs has the token %d there", c.path, i, c.ids[i], id)
+				return fmt.Errorf("%s.token_ids[%d] is %d, but logprobs has the token %d there", c.path, i,
+					c.ids[i], id)
 			}
 		}
 	}

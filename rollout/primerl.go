@@ -42,7 +42,8 @@ func parsePrimeRL(s *jsonscan.Scanner, line int) ([]*record, error) {
 		}
 		for t, x := range list.numbers {
 			if p.mask[t] && x != x {
-				return nil, fmt.Errorf("%s[%d] is null at a token that counts: the trainer's number was not finite", list.name, t)
+				return nil, fmt.Errorf("%s[%d] is null at a token that counts: the trainer's number was not finite",
+					list.name, t)
 			}
 		}
 	}

@@ -57,7 +57,9 @@ func TestNotRefused(t *testing.T) {
 		}
 	}
 	for _, f := range refusedFormats {
-		if f.fields != nil && f.fields(fields{"input": true, "output": true, "score": true, "step": true, "token_ids": true, "task_id": true, "sample_idx": true, "seqlen": true, "prompt": true, "completion": true}) {
+		if f.fields != nil && f.fields(fields{"input": true, "output": true, "score": true, "step": true,
+			"token_ids": true, "task_id": true, "sample_idx": true, "seqlen": true, "prompt": true,
+			"completion": true}) {
 			t.Errorf("a line with token_ids is taken for %s", f.name)
 		}
 	}

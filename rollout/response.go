@@ -80,7 +80,8 @@ func (g *generation) record() (*record, error) {
 			return nil, fmt.Errorf("%s %w", g.place(i), err)
 		}
 	}
-	r := &record{mask: append(make([]bool, P), slices.Repeat([]bool{true}, n)...), prompt: g.key, thought: P + g.thought}
+	r := &record{mask: append(make([]bool, P), slices.Repeat([]bool{true}, n)...), prompt: g.key,
+		thought: P + g.thought}
 	r.OldLogprobs = append(make([]float32, P), g.logprobs...)
 	copy(r.OldLogprobs, g.prompt.logprobs)
 	switch {
@@ -215,7 +216,7 @@ func (a *added) read(s *jsonscan.Scanner, name []byte) (known bool, err error) {
 }
 
 // readOther reads a field that no response has: one that people add, one of the request that
-// says how tokens were sampled, or else one that is dropped. path is that of the object.
+// says how tokens were sampled, or else one that is dropped. path is where the object is.
 func (a *added) readOther(s *jsonscan.Scanner, name []byte, path string, dropped, warnings *[]string) error {
 	known, err := a.read(s, name)
 	if !known && err == nil {
@@ -326,7 +327,8 @@ func readBytes(s *jsonscan.Scanner) ([]byte, error) {
 	bytes := make([]byte, len(list))
 	for i, b := range list {
 		if bytes[i] = byte(b); int32(bytes[i]) != b {
-			return nil, &jsonscan.Error{Path: fmt.Sprintf("[%d]", i), Byte: s.Offset() - 1, Problem: fmt.Sprintf("is %d, want a byte: 0 to 255", b)}
+			return nil, &jsonscan.Error{Path: fmt.Sprintf("[%d]", i), Byte: s.Offset() - 1,
+				Problem: fmt.Sprintf("is %d, want a byte: 0 to 255", b)}
 		}
 	}
 	return bytes, nil
@@ -398,8 +400,8 @@ func isEventStream(head []byte) bool {
 }
 
 // noteSampling reads a field that says how tokens were sampled, if it is one, and warns
-// where log-probabilities may then not be those of the model at temperature 1. Lines that
-// hold the request too have such fields. path is that of the object.
+// where log-probabilities may then not be the model's at temperature 1. Lines that
+// hold the request too have such fields. path is where the object is.
 func noteSampling(s *jsonscan.Scanner, name []byte, path string, dropped, warnings *[]string) (is bool, err error) {
 	const truncated = " in some requests: tokens were sampled from a part of the distribution, and log-probabilities may be of the whole."
 	number := func(normal func(f float32) bool, text string) (bool, error) {

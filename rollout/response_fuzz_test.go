@@ -38,7 +38,8 @@ func checkParsed(t *testing.T, records []*record, err error) {
 	t.Helper()
 	if err != nil {
 		text := err.Error()
-		if text == "" || printable.Line(text) != text || strings.ContainsFunc(text, unicode.IsControl) || len(text) > 1000 {
+		if text == "" || printable.Line(text) != text || strings.ContainsFunc(text, unicode.IsControl) ||
+			len(text) > 1000 {
 			t.Fatalf("error %q", text)
 		}
 		return
@@ -50,8 +51,10 @@ func checkParsed(t *testing.T, records []*record, err error) {
 		for _, r := range records {
 			r := *r
 			T := len(r.mask)
-			if len(r.OldLogprobs) != T || len(r.TokenIDs) != 0 && len(r.TokenIDs) != T || len(r.texts) != 0 && len(r.texts) != T || len(r.top) != 0 && len(r.top) != T || len(r.Rewards) > 1 {
-				t.Fatalf("arrays of %d, %d, %d, %d, %d and %d elements", T, len(r.OldLogprobs), len(r.TokenIDs), len(r.texts), len(r.top), len(r.Rewards))
+			if len(r.OldLogprobs) != T || len(r.TokenIDs) != 0 && len(r.TokenIDs) != T || len(r.texts) != 0 &&
+				len(r.texts) != T || len(r.top) != 0 && len(r.top) != T || len(r.Rewards) > 1 {
+				t.Fatalf("arrays of %d, %d, %d, %d, %d and %d elements", T, len(r.OldLogprobs), len(r.TokenIDs),
+					len(r.texts), len(r.top), len(r.Rewards))
 			}
 			if !slices.Contains(r.mask, true) {
 				t.Fatal("no response tokens")

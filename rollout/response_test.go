@@ -56,7 +56,7 @@ func firstTurns(turns []turn) []turn {
 }
 
 // most returns the ids of the k most likely tokens at a position, and their
-// log-probabilities: that of the sampled token is the one in the file.
+// log-probabilities: the one of the sampled token is in the file.
 func (l lake) most(token, k int) (ids []int32, logprobs []float32) {
 	row := make([]float64, len(l.names))
 	order := make([]int32, len(row))
@@ -167,7 +167,8 @@ func (l lake) completionChoice(t turn, k int, name naming, echo bool) dict {
 		}
 		top = append(top, one)
 	}
-	return dict{"logprobs": dict{"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": top, "text_offset": offsets}}
+	return dict{"logprobs": dict{"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": top,
+		"text_offset": offsets}}
 }
 
 func parseText(text string, parse parser) ([]*record, error) {
@@ -225,7 +226,8 @@ func TestChoices(t *testing.T) {
 				u := group[i]
 				r.takeMask()
 				logprobs, rewards := r.OldLogprobs[len(r.mask)-(u.end-u.begin):], l.Rewards[u.trajectory:u.trajectory+1]
-				if promptKey(r) != key || !slices.Equal(logprobs, l.OldLogprobs[u.begin:u.end]) || !slices.Equal(r.Rewards, rewards) {
+				if promptKey(r) != key || !slices.Equal(logprobs, l.OldLogprobs[u.begin:u.end]) ||
+					!slices.Equal(r.Rewards, rewards) {
 					t.Fatalf("choice %d of group %d: %+v", i, id, r)
 				}
 			}
@@ -445,8 +447,10 @@ func TestReasoningContent(t *testing.T) {
 			r.takeMask()
 			deriveSpans(r)
 			must.Do(markActions(r, &c.opt))
-			if !slices.Equal(r.OldLogprobs[2:], c.logprob) || !slices.Equal(r.Role[2:], c.role) || len(r.top) != n+2 || len(r.texts) != n+2 || len(r.TokenIDs) != n+2 {
-				t.Errorf("%v: log-probabilities %v, roles %v, want %v, %v", c.logprobs, r.OldLogprobs, r.Role, c.logprob, c.role)
+			if !slices.Equal(r.OldLogprobs[2:], c.logprob) || !slices.Equal(r.Role[2:], c.role) || len(r.top) != n+2 ||
+				len(r.texts) != n+2 || len(r.TokenIDs) != n+2 {
+				t.Errorf("%v: log-probabilities %v, roles %v, want %v, %v", c.logprobs, r.OldLogprobs, r.Role,
+					c.logprob, c.role)
 			}
 		}
 	}
@@ -536,11 +540,13 @@ func TestNothingDroppedSilently(t *testing.T) {
 			"choices.finish_reason.y", "choices.logprobs.content.top_logprobs.y", "choices.logprobs.content.y", "choices.logprobs.y", "choices.y",
 			"request.extra_body.y", "request.sampling_params.y", "request.y", "usage.y", "y",
 		}},
-		{parseOpenAI, `{"response": {"body": {"choices": [` + known + `], "usage": {"prompt_tokens": 1}}}}`, "{", []string{
-			"choices.finish_reason.y", "choices.logprobs.content.top_logprobs.y", "choices.logprobs.content.y", "choices.logprobs.y", "choices.y",
-			"response.body.usage.y", "response.body.y", "response.y", "y",
-		}},
-		{parseSGLang, `{"meta_info": {"finish_reason": {"type": "stop"}, ` + twoOfSGLang + `}, "sampling_params": {"top_p": 1}}`, "{", []string{
+		{parseOpenAI, `{"response": {"body": {"choices": [` + known + `], "usage": {"prompt_tokens": 1}}}}`,
+			"{", []string{
+				"choices.finish_reason.y", "choices.logprobs.content.top_logprobs.y", "choices.logprobs.content.y", "choices.logprobs.y", "choices.y",
+				"response.body.usage.y", "response.body.y", "response.y", "y",
+			}},
+		{parseSGLang, `{"meta_info": {"finish_reason": {"type": "stop"}, ` + twoOfSGLang +
+			`}, "sampling_params": {"top_p": 1}}`, "{", []string{
 			"meta_info.finish_reason.y", "meta_info.y", "sampling_params.y", "y",
 		}},
 		{parseJSONL, `{"role": [0, 1]}`, "{", []string{"y"}},
@@ -561,7 +567,8 @@ func TestNothingDroppedSilently(t *testing.T) {
 		}
 	}
 	records := must.Get(parseText(`{"meta_info": {"output_token_logprobs": [[-1, 3, "a", 5], [-1, 3, "a", 5]], "output_top_logprobs": [[[-1, 3, "a", 5, null]], null]}}`, parseSGLang))
-	if want := []string{"meta_info.output_token_logprobs[3]", "meta_info.output_top_logprobs[2]", "meta_info.output_top_logprobs[3]"}; !slices.Equal(records[0].dropped, want) {
+	if want := []string{"meta_info.output_token_logprobs[3]", "meta_info.output_top_logprobs[2]",
+		"meta_info.output_top_logprobs[3]"}; !slices.Equal(records[0].dropped, want) {
 		t.Errorf("dropped %q, want %q", records[0].dropped, want)
 	}
 }

@@ -51,10 +51,12 @@ func TestTrajectoriesOfServers(t *testing.T) {
 		{"chat responses", byID, turns, func(u turn) dict { return one(l.chatChoice(u, 20, l.text, true)) }, false},
 		{"chat responses", byID, turns, func(u turn) dict { return one(l.chatChoice(u, 20, l.idName, false)) }, false},
 		{"chat responses", byID, turns, func(u turn) dict {
-			return dict{"prompt_token_ids": l.TokenIDs[u.first:u.begin], "choices": list{l.chatChoice(u, 20, l.text, true)}}
+			return dict{"prompt_token_ids": l.TokenIDs[u.first:u.begin],
+				"choices": list{l.chatChoice(u, 20, l.text, true)}}
 		}, true},
 		{"OpenAI batch output", byText, turns, func(u turn) dict {
-			return dict{"custom_id": "a", "response": dict{"body": one(l.chatChoice(u, 20, l.text, false))}, "error": nil}
+			return dict{"custom_id": "a", "response": dict{"body": one(l.chatChoice(u, 20, l.text, false))},
+				"error": nil}
 		}, false},
 		{"completions responses", byText, turns, func(u turn) dict { return one(l.completionChoice(u, 20, l.text, false)) }, false},
 		{"completions responses", byID, turns, func(u turn) dict { return one(l.completionChoice(u, 20, l.idName, false)) }, false},
@@ -106,11 +108,13 @@ func TestTrajectoriesOfServers(t *testing.T) {
 			t.Fatalf("%s: %v after the last trajectory", c.format, err)
 		}
 		report := s.Report()
-		if !slices.Equal(report.Formats, []string{c.format}) || report.Trajectories != read || len(report.Warnings) != 0 {
+		if !slices.Equal(report.Formats, []string{c.format}) || report.Trajectories != read ||
+			len(report.Warnings) != 0 {
 			t.Errorf("%s: report %+v", c.format, report)
 		}
 		i := slices.IndexFunc(report.Arrays, func(o Origin) bool { return o.Name == "entropy" })
-		if o := report.Arrays[i]; o.Kind != Estimated || o.From != "top 20 log-probabilities" || !(o.Width > 0.04 && o.Width < 0.06) {
+		if o := report.Arrays[i]; o.Kind != Estimated || o.From != "top 20 log-probabilities" ||
+			!(o.Width > 0.04 && o.Width < 0.06) {
 			t.Errorf("%s: origin %+v", c.format, o)
 		}
 	}

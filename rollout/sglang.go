@@ -30,7 +30,8 @@ func isSGLang(f fields) bool { return f.has("meta_info") }
 
 // parseSGLang reads a response and returns its record.
 func parseSGLang(s *jsonscan.Scanner, line int) ([]*record, error) {
-	r := &sglangResponse{generation: generation{path: "the response", mostOnly: true, topField: "meta_info.output_top_logprobs"}}
+	r := &sglangResponse{generation: generation{path: "the response", mostOnly: true,
+		topField: "meta_info.output_top_logprobs"}}
 	r.place = func(i int) string { return fmt.Sprintf("meta_info.output_token_logprobs[%d][0]", i) }
 	if err := s.Object(func(name []byte) error { return r.field(s, name) }); err != nil {
 		return nil, err
@@ -71,7 +72,9 @@ func (r *sglangResponse) metaField(s *jsonscan.Scanner, name []byte) error {
 	case "output_top_logprobs":
 		return eachToken(s, func() error {
 			var top []known
-			err := r.readTokens(s, "meta_info.output_top_logprobs[", 2, func(token known, _ string) { top = append(top, token) })
+			err := r.readTokens(s, "meta_info.output_top_logprobs[", 2, func(token known, _ string) {
+				top = append(top, token)
+			})
 			r.top = append(r.top, top)
 			return err
 		})
@@ -95,7 +98,8 @@ const inputField = "meta_info.input_token_logprobs"
 // readTokens reads an array of tokens, each [logprob, id, text] or [logprob, id], and calls
 // add with each. Of these elements add takes the first taken, and those behind them have the
 // path.
-func (r *sglangResponse) readTokens(s *jsonscan.Scanner, path string, taken int, add func(token known, text string)) error {
+func (r *sglangResponse) readTokens(s *jsonscan.Scanner, path string, taken int,
+	add func(token known, text string)) error {
 	prompt := strings.HasPrefix(path, inputField)
 	return eachToken(s, func() error {
 		token, text := known{id: -1, logprob: float32(math.NaN())}, ""
@@ -131,7 +135,8 @@ func (r *sglangResponse) record() (*record, error) {
 		return nil, errors.New("meta_info.output_token_logprobs is missing: ask the server for it (return_logprob=true)")
 	}
 	if len(r.top) != 0 && len(r.top) != len(r.ids) {
-		return nil, fmt.Errorf("meta_info has %d output_token_logprobs, but %d output_top_logprobs", len(r.ids), len(r.top))
+		return nil, fmt.Errorf("meta_info has %d output_token_logprobs, but %d output_top_logprobs", len(r.ids),
+			len(r.top))
 	}
 	if !slices.ContainsFunc(r.texts, func(text string) bool { return text != "" }) {
 		r.texts = nil
@@ -147,11 +152,13 @@ func (r *sglangResponse) record() (*record, error) {
 // log-probabilities. The latter can go on with the token that ended the response.
 func (r *sglangResponse) checkOutput() error {
 	if len(r.outputIDs) > len(r.ids) {
-		return fmt.Errorf("output_ids has %d tokens, but meta_info has %d output_token_logprobs", len(r.outputIDs), len(r.ids))
+		return fmt.Errorf("output_ids has %d tokens, but meta_info has %d output_token_logprobs", len(r.outputIDs),
+			len(r.ids))
 	}
 	for i, id := range r.outputIDs {
 		if id != r.ids[i] {
-			return fmt.Errorf("output_ids[%d] is %d, but meta_info.output_token_logprobs[%d] is of token %d", i, id, i, r.ids[i])
+			return fmt.Errorf("output_ids[%d] is %d, but meta_info.output_token_logprobs[%d] is of token %d", i, id,
+				i, r.ids[i])
 		}
 	}
 	return nil

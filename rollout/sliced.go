@@ -98,7 +98,7 @@ func (f *File) others() []string {
 }
 
 // trajectory returns the arrays of one trajectory of b, which has the spans from firstSpan
-// to before lastSpan. They alias those of b. SeqOffsets and GroupIDs are not set, and the
+// to before lastSpan. They alias the arrays of b. SeqOffsets and GroupIDs are not set, and the
 // spans keep their numbers.
 func trajectory(b *reweight.Batch, s int, firstSpan, lastSpan int32) reweight.Batch {
 	begin, end := int(b.SeqOffsets[s]), int(b.SeqOffsets[s+1])
@@ -144,7 +144,7 @@ func rows(l reweight.Logits, first, last int) reweight.Logits {
 // valueOf returns the slice of an array, or its logits.
 func valueOf(a reweight.Array) reflect.Value { return reflect.ValueOf(a.Data).Elem() }
 
-// appendArrays appends the arrays of t to those of b. Both have the same arrays, and
+// appendArrays appends the arrays of t to the arrays of b. Both have the same arrays, and
 // logits of one format and vocabulary, unless one has no tokens.
 func appendArrays(b, t *reweight.Batch) {
 	to := b.Arrays()

@@ -93,16 +93,20 @@ func (opt Options) check() error {
 		value int
 	}{{"GroupSize", opt.GroupSize}, {"Vocab", opt.Vocab}} {
 		if n.value < 0 || n.value > math.MaxInt32 {
-			return &reweight.InputError{Arg: n.name, Index: -1, Problem: fmt.Sprintf("is %d, want 0 to %d", n.value, math.MaxInt32)}
+			return &reweight.InputError{Arg: n.name, Index: -1,
+				Problem: fmt.Sprintf("is %d, want 0 to %d", n.value, math.MaxInt32)}
 		}
 	}
 	switch {
 	case len(opt.ActionOpen) != 0 && len(opt.ActionClose) == 0:
-		return &reweight.InputError{Arg: "ActionClose", Index: -1, Problem: "has no token ids, but ActionOpen has some: give both tags"}
+		return &reweight.InputError{Arg: "ActionClose", Index: -1,
+			Problem: "has no token ids, but ActionOpen has some: give both tags"}
 	case len(opt.ActionOpen) == 0 && len(opt.ActionClose) != 0:
-		return &reweight.InputError{Arg: "ActionOpen", Index: -1, Problem: "has no token ids, but ActionClose has some: give both tags"}
+		return &reweight.InputError{Arg: "ActionOpen", Index: -1,
+			Problem: "has no token ids, but ActionClose has some: give both tags"}
 	case opt.hasTexts() && (opt.ActionTags[0] == "" || opt.ActionTags[1] == ""):
-		return &reweight.InputError{Arg: "ActionTags", Index: -1, Problem: fmt.Sprintf("is %q, want the texts of both tags", opt.ActionTags)}
+		return &reweight.InputError{Arg: "ActionTags", Index: -1,
+			Problem: fmt.Sprintf("is %q, want the texts of both tags", opt.ActionTags)}
 	}
 	return nil
 }
@@ -331,7 +335,7 @@ type Report struct {
 	Trajectories int
 	Tokens       int
 	Groups       int
-	Arrays       []Origin          // of the arrays that the trajectories have but seq_offsets, in the order of reweight.Batch.Arrays
+	Arrays       []Origin          // of the arrays of the trajectories but seq_offsets, in the order of Batch.Arrays
 	Entropy      map[string]Origin // of each file whose entropies were estimated, by Trajectory.File
 	Dropped      []string          // fields that no array takes, sorted
 	Texts        bool              // trajectories have the texts of tokens, which no array has

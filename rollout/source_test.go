@@ -32,7 +32,7 @@ func TestSafetensorsSource(t *testing.T) {
 		var got *reweight.Batch
 		memory := allocated(func() { got = must.Get(s.Batch()) })
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: the batch differs from that of OpenFile", path)
+			t.Errorf("%s: the batch differs from the batch of OpenFile", path)
 		}
 		if !bigEndian && memory > 1<<20 {
 			t.Errorf("%s: %d bytes of memory for a batch that aliases the file", path, memory)
@@ -42,12 +42,14 @@ func TestSafetensorsSource(t *testing.T) {
 		defer s.Close()
 		for i, part := range trajectories(want) {
 			next := must.Get(s.Next())
-			if !reflect.DeepEqual(next.Batch, part.Batch) || next.Group != fmt.Sprint(want.GroupIDs[i]) || next.File != path || next.Line != 0 {
+			if !reflect.DeepEqual(next.Batch, part.Batch) || next.Group != fmt.Sprint(want.GroupIDs[i]) ||
+				next.File != path || next.Line != 0 {
 				t.Fatalf("%s: trajectory %d of group %s differs", path, i, next.Group)
 			}
 		}
 		report := s.Report()
-		if report.Trajectories != want.Trajectories() || report.Tokens != want.Tokens() || report.Files != 1 || !slices.Equal(report.Formats, []string{"safetensors"}) {
+		if report.Trajectories != want.Trajectories() || report.Tokens != want.Tokens() || report.Files != 1 ||
+			!slices.Equal(report.Formats, []string{"safetensors"}) {
 			t.Errorf("%s: %+v", path, report)
 		}
 	}
@@ -65,7 +67,8 @@ func TestSafetensorsDerived(t *testing.T) {
 	s := must.Get(Options{SurprisalEntropy: true}.Open(path))
 	defer s.Close()
 	got := must.Get(s.Batch())
-	if !slices.Equal(got.SpanIDs, want.SpanIDs) || !slices.Equal(got.GroupIDs, want.GroupIDs) || !slices.Equal(got.Logprobs, want.OldLogprobs) || len(got.Entropy) != want.Tokens() {
+	if !slices.Equal(got.SpanIDs, want.SpanIDs) || !slices.Equal(got.GroupIDs, want.GroupIDs) ||
+		!slices.Equal(got.Logprobs, want.OldLogprobs) || len(got.Entropy) != want.Tokens() {
 		t.Error("the derived arrays differ")
 	}
 	if dropped := s.Report().Dropped; !slices.Equal(dropped, []string{"other"}) {
@@ -74,7 +77,8 @@ func TestSafetensorsDerived(t *testing.T) {
 
 	// The mark of an estimate survives being written.
 	path = filepath.Join(t.TempDir(), "estimated.safetensors")
-	must.Do(Write(path, Tensors(got), map[string]string{"entropy": "estimated from surprisal", "entropy_width": "+Inf"}))
+	must.Do(Write(path, Tensors(got),
+		map[string]string{"entropy": "estimated from surprisal", "entropy_width": "+Inf"}))
 	again := must.Get(Open(path))
 	defer again.Close()
 	must.Get(again.Batch())
@@ -96,7 +100,8 @@ func TestBatchLimit(t *testing.T) {
 	}
 	err := s.collect(new(reweight.Batch), new(reweight.Batch), 3*size)
 	want := exampleFiles[0] + ": trajectory "
-	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), fmt.Sprintf("more than %d bytes", 3*size)) {
+	if err == nil || !strings.HasPrefix(err.Error(), want) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("more than %d bytes", 3*size)) {
 		t.Errorf("%v, want %s...", err, want)
 	}
 	if _, again := s.Next(); again != err {
@@ -261,7 +266,8 @@ func drawBatch(t *rapid.T) *reweight.Batch {
 	}
 	logits := rapid.Bool().Draw(t, "with logits")
 	for _, a := range b.Arrays() {
-		if _, is := a.Data.(*reweight.Logits); a.Per != reweight.PerToken && a.Per != reweight.PerSpan || a.Len() != 0 || is && !logits {
+		if _, is := a.Data.(*reweight.Logits); a.Per != reweight.PerToken && a.Per != reweight.PerSpan ||
+			a.Len() != 0 || is && !logits {
 			continue
 		}
 		n := T
@@ -374,7 +380,8 @@ func TestClosedSource(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for _, opt := range []Options{{GroupSize: -1}, {Vocab: -1}} {
 		var input *reweight.InputError
-		if _, err := opt.Open(exampleFiles[0]); !errors.As(err, &input) || input.Problem != "is -1, want 0 to 2147483647" {
+		if _, err := opt.Open(exampleFiles[0]); !errors.As(err, &input) ||
+			input.Problem != "is -1, want 0 to 2147483647" {
 			t.Error(err)
 		}
 	}
@@ -392,8 +399,10 @@ func TestOptions(t *testing.T) {
 func TestTagsForRoles(t *testing.T) {
 	role := []reweight.Role{0, 2, 1, 1, 0}
 	for _, format := range fileFormats {
-		b := &reweight.Batch{Role: role, SeqOffsets: []int64{0, 5}, GroupIDs: []int32{0}, TokenIDs: []int32{6, 6, 8, 7, 9}}
-		path := filepath.Join(writeFiles(t, map[string][]byte{"f" + format.extension: format.encode(t, b)}), "f"+format.extension)
+		b := &reweight.Batch{Role: role, SeqOffsets: []int64{0, 5}, GroupIDs: []int32{0},
+			TokenIDs: []int32{6, 6, 8, 7, 9}}
+		path := filepath.Join(writeFiles(t, map[string][]byte{"f" + format.extension: format.encode(t, b)}),
+			"f"+format.extension)
 		s := must.Get(Options{ActionOpen: []int32{6}, ActionClose: []int32{7}}.Open(path))
 		got := must.Get(s.Batch())
 		if !slices.Equal(got.Role, []reweight.Role{0, 1, 2, 1, 0}) {
@@ -425,7 +434,8 @@ func TestSourceErrors(t *testing.T) {
 		{"anchors", map[string][]byte{"a.jsonl": []byte(good + strings.Replace(good, `"g"`, `"g", "anchors": [1, 2]`, 1))}, "/a.jsonl:2: anchors has 2 elements, want 1, one per span"},
 		{"anchors in some lines", map[string][]byte{"a.jsonl": []byte(good + strings.Replace(good, `"g"`, `"g", "anchors": [1]`, 1))}, "/a.jsonl:2: anchors is there, but it is missing at "},
 		{"token rewards", map[string][]byte{"a.jsonl": []byte(strings.Replace(good, `"g"`, `"g", "token_rewards": [1]`, 1))}, "/a.jsonl:1: token_rewards has 1 elements, want 2, one per token"},
-		{"logprob of the engine", map[string][]byte{"a.jsonl": []byte(strings.Replace(good, `"g"`, `"g", "rollout_logprobs": [0, "NaN"]`, 1))},
+		{"logprob of the engine", map[string][]byte{
+			"a.jsonl": []byte(strings.Replace(good, `"g"`, `"g", "rollout_logprobs": [0, "NaN"]`, 1))},
 			"/a.jsonl:1: rollout_logprobs[1] is NaN at a response token, want a finite log-probability"},
 		{"line cut off", map[string][]byte{"a.jsonl": lines[:len(lines)-20]}, "/a.jsonl:2: "},
 		{"gzip cut off", map[string][]byte{"a.jsonl.gz": gzipped(t, lines)[:70]}, "/a.jsonl.gz: the gzip data is cut off"},
@@ -439,7 +449,8 @@ func TestSourceErrors(t *testing.T) {
 		batch, err := s.Batch()
 		switch {
 		case c.want == "" && err == nil && batch.Trajectories() == 7:
-		case c.want != "" && err != nil && strings.HasPrefix(filepath.ToSlash(err.Error()), filepath.ToSlash(dir)+c.want) && !strings.Contains(err.Error(), "\n"):
+		case c.want != "" && err != nil && strings.HasPrefix(filepath.ToSlash(err.Error()),
+			filepath.ToSlash(dir)+c.want) && !strings.Contains(err.Error(), "\n"):
 		default:
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
 		}

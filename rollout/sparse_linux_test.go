@@ -71,7 +71,8 @@ func openSparse(t *testing.T, path string) *File {
 
 // oneTrajectory declares what a batch must have.
 func oneTrajectory(tokens int64) (offsets, role declared) {
-	offsets = declared{"seq_offsets", "I64", []int64{2}, binary.LittleEndian.AppendUint64(make([]byte, 8), uint64(tokens)), 16}
+	offsets = declared{"seq_offsets", "I64", []int64{2},
+		binary.LittleEndian.AppendUint64(make([]byte, 8), uint64(tokens)), 16}
 	return offsets, declared{"role", "U8", []int64{tokens}, nil, tokens}
 }
 
@@ -84,7 +85,8 @@ func TestLargerThanMemory(t *testing.T) {
 	const tokens, vocab = 1 << 17, 1 << 17
 	const size = int64(tokens) * vocab * 4
 	offsets, role := oneTrajectory(tokens)
-	path := sparseFile(t, offsets, declared{"logits", "F32", []int64{tokens, vocab}, binary.LittleEndian.AppendUint32(nil, math.Float32bits(-7)), size}, role)
+	path := sparseFile(t, offsets, declared{"logits", "F32", []int64{tokens, vocab},
+		binary.LittleEndian.AppendUint32(nil, math.Float32bits(-7)), size}, role)
 
 	before := resident(t)
 	heap := allocated(func() {
@@ -165,7 +167,8 @@ func TestSparseSource(t *testing.T) {
 	defer s.Close()
 	var err error
 	memory := allocated(func() { _, err = s.Batch() })
-	want := fmt.Sprintf("%s: trajectory 0: role has %d tokens in one trajectory, want at most %d", path, maxTrajectory+1, maxTrajectory)
+	want := fmt.Sprintf("%s: trajectory 0: role has %d tokens in one trajectory, want at most %d", path,
+		maxTrajectory+1, maxTrajectory)
 	if err == nil || err.Error() != want || memory > 1<<20 {
 		t.Errorf("%v, %d bytes of memory, want %s", err, memory, want)
 	}

@@ -59,7 +59,8 @@ func Files(names ...string) (files, warnings []string, err error) {
 		}
 		files = append(files, inside...)
 		if len(others) > 0 {
-			warnings = append(warnings, fmt.Sprintf("%s: left out: %s: name them too if they are rollouts.", shownName(name), countOthers(others)))
+			warnings = append(warnings, fmt.Sprintf("%s: left out: %s: name them too if they are rollouts.",
+				shownName(name), countOthers(others)))
 		}
 		if directories > 0 {
 			warnings = append(warnings, fmt.Sprintf("%s: the directories in it (%d) are not read: name them too if they belong to the same batch.", shownName(name), directories))
@@ -68,7 +69,7 @@ func Files(names ...string) (files, warnings []string, err error) {
 	return files, warnings, checkDistinct(files)
 }
 
-// checkDistinct returns an error if two names are those of one file, whose trajectories
+// checkDistinct returns an error if two names are names of one file, whose trajectories
 // would count twice.
 func checkDistinct(files []string) error {
 	// One file has one size and one time. What tells files apart for certain, and takes more
@@ -100,9 +101,10 @@ func checkDistinct(files []string) error {
 	return nil
 }
 
-// extensions are those of the files that are read in a directory, before .gz or .zst.
+// extensions are of the files that are read in a directory, before .gz or .zst.
 // The last are of formats that are refused with a word on what to do.
-var extensions = []string{".safetensors", ".npz", ".zip", ".npy", ".json", ".jsonl", ".ndjson", ".sse", ".pt", ".pth", ".pkl", ".pickle", ".parquet"}
+var extensions = []string{".safetensors", ".npz", ".zip", ".npy", ".json", ".jsonl", ".ndjson", ".sse", ".pt", ".pth",
+	".pkl", ".pickle", ".parquet"}
 
 // extension returns how the name of a file ends, before .gz or .zst.
 func extension(name string) string {
@@ -115,7 +117,8 @@ func countOthers(others []string) string {
 	if len(others) == 1 {
 		return "1 file whose name ends in no extension of rollouts, " + quote(others[0])
 	}
-	return fmt.Sprintf("%d files whose names end in no extension of rollouts, the first %s", len(others), quote(others[0]))
+	return fmt.Sprintf("%d files whose names end in no extension of rollouts, the first %s", len(others),
+		quote(others[0]))
 }
 
 // filesIn returns the paths of the files in a directory, in the order of their names,
@@ -207,7 +210,7 @@ func openStream(name string) (*stream, error) {
 
 // openFile opens a file that check accepts, and returns what it is. It is checked before it
 // is opened, because opening a device can have effects, and again afterwards, because the
-// path can have become that of another file in between.
+// path can have become the path of another file in between.
 func openFile(name string, check func(fs.FileInfo) error) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(name)
 	if err == nil {
@@ -435,7 +438,8 @@ func (e *expansion) Read(p []byte) (int, error) {
 // checkRatio returns an error if so many bytes are too many to come of compressed data.
 func checkRatio(expanded, compressed int64, format string) error {
 	if expanded > freeExpansion && expanded/maxRatio > compressed {
-		return fmt.Errorf("%d bytes of %s data expand to more than %d times as many, want at most that", compressed, format, maxRatio)
+		return fmt.Errorf("%d bytes of %s data expand to more than %d times as many, want at most that", compressed,
+			format, maxRatio)
 	}
 	return nil
 }

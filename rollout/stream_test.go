@@ -27,7 +27,9 @@ func gzipped(t testing.TB, data []byte) []byte {
 	return out.Bytes()
 }
 
-var encoder = sync.OnceValues(func() (*zstd.Encoder, error) { return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1)) })
+var encoder = sync.OnceValues(func() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+})
 
 func zstandard(t testing.TB, data []byte) []byte {
 	t.Helper()
@@ -52,7 +54,7 @@ func readStream(data []byte) ([]byte, error) {
 }
 
 // writeFiles writes files into a new directory and returns its path. A name that ends in
-// a slash is that of a directory.
+// a slash is the path of a directory.
 func writeFiles(t testing.TB, files map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -114,10 +116,12 @@ func TestCutOff(t *testing.T) {
 // Compressed data of nothing can stand anywhere, however often: a writer that flushes makes it.
 func TestEmptyMembers(t *testing.T) {
 	text := []byte("some text that is compressed")
-	for format, compressed := range map[string]func(testing.TB, []byte) []byte{"gzip": gzipped, "Zstandard": zstandard} {
+	for format, compressed := range map[string]func(testing.TB, []byte) []byte{"gzip": gzipped,
+		"Zstandard": zstandard} {
 		nothing := slices.Repeat(compressed(t, nil), 300)
 		s := new(stream)
-		must.Do(s.decompress(bytes.NewReader(slices.Concat(nothing, compressed(t, text), nothing, compressed(t, text), nothing))))
+		must.Do(s.decompress(bytes.NewReader(slices.Concat(nothing, compressed(t, text), nothing, compressed(t, text),
+			nothing))))
 		if got, err := s.ReadBytes(0); err != io.EOF || !bytes.Equal(got, slices.Repeat(text, 2)) {
 			t.Errorf("%s: %q, %v", format, got, err)
 		}
@@ -137,7 +141,8 @@ func TestBehindTheEnd(t *testing.T) {
 			if got, err := readStream(slices.Concat(data, zeros)); err != nil || !bytes.Equal(got, text) {
 				t.Errorf("%s, %d zeros: %d bytes, %v", format, n, len(got), err)
 			}
-			if got, err := readStream(slices.Concat(data, zeros, data, zeros)); err != nil || !bytes.Equal(got, slices.Concat(text, text)) {
+			if got, err := readStream(slices.Concat(data, zeros, data, zeros)); err != nil ||
+				!bytes.Equal(got, slices.Concat(text, text)) {
 				t.Errorf("%s, %d zeros behind each of two: %d bytes, %v", format, n, len(got), err)
 			}
 			want := fmt.Sprintf("the %s data cannot be read: other bytes follow its end", format)
@@ -155,7 +160,7 @@ func TestBehindTheEnd(t *testing.T) {
 		s := new(stream)
 		must.Do(s.decompress(failing))
 		if _, err := io.ReadAll(s); !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("%s: %v, want that of the file", format, err)
+			t.Errorf("%s: %v, want the error of the file", format, err)
 		}
 		s.close()
 	}
@@ -169,12 +174,14 @@ func TestExpansionLimit(t *testing.T) {
 	w := must.Get(gzip.NewWriterLevel(&z, gzip.BestCompression))
 	must.Get(w.Write(make([]byte, part)))
 	must.Do(w.Close())
-	for format, data := range map[string][]byte{"gzip": bytes.Repeat(z.Bytes(), parts), "Zstandard": bytes.Repeat(zstandard(t, make([]byte, part)), parts)} {
+	for format, data := range map[string][]byte{"gzip": bytes.Repeat(z.Bytes(), parts),
+		"Zstandard": bytes.Repeat(zstandard(t, make([]byte, part)), parts)} {
 		s := must.Get(streamOf(data))
 		var n int64
 		var err error
 		memory := allocated(func() { n, err = io.Copy(io.Discard, s) })
-		if err == nil || !strings.Contains(err.Error(), format+" data expand to more than 250 times as many") || n > freeExpansion+bufferSize {
+		if err == nil || !strings.Contains(err.Error(), format+" data expand to more than 250 times as many") ||
+			n > freeExpansion+bufferSize {
 			t.Errorf("%s: %d of %d bytes, %v", format, n, size, err)
 		}
 		if memory > 16<<20 {
@@ -252,7 +259,8 @@ func TestExpandLinks(t *testing.T) {
 		if _, _, err := Files(at("c"), at("b.jsonl")); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
-		for _, names := range [][]string{{at("a.jsonl"), at("c/l.jsonl")}, {at("a.jsonl"), at("c")}, {dir, at("c/l.jsonl")}} {
+		for _, names := range [][]string{{at("a.jsonl"), at("c/l.jsonl")}, {at("a.jsonl"), at("c")},
+			{dir, at("c/l.jsonl")}} {
 			want := at("c/l.jsonl") + ": named twice: " + at("a.jsonl") + " is the same file"
 			if _, _, err := Files(names...); err == nil || err.Error() != want {
 				t.Errorf("%s: %q: %v, want %s", kind, names, err, want)

@@ -50,7 +50,9 @@ func entropyFromTop(top [][]candidate, role []reweight.Role, vocab int) (entropy
 func likely(known []candidate) int {
 	n := 0
 	for _, c := range known {
-		if !c.extra || slices.ContainsFunc(known, func(other candidate) bool { return !other.extra && other.logprob < c.logprob }) {
+		if !c.extra || slices.ContainsFunc(known, func(other candidate) bool {
+			return !other.extra && other.logprob < c.logprob
+		}) {
 			n++
 		}
 	}
@@ -74,7 +76,8 @@ func entropyFromSurprisal(oldLogprobs []float32, role []reweight.Role) []float32
 // tokens of which the candidates are known. reference.EntropyBounds has the formulas.
 func entropyBounds(known []candidate, vocab int) (lower, upper float64, err error) {
 	if vocab < len(known) {
-		return 0, 0, fmt.Errorf("%d log-probabilities are given, but the vocabulary is said to have %d tokens", len(known), vocab)
+		return 0, 0, fmt.Errorf("%d log-probabilities are given, but the vocabulary is said to have %d tokens",
+			len(known), vocab)
 	}
 	mass, cut := 0.0, math.Inf(1) // no token that is not given has more than cut
 	for _, c := range known {

@@ -77,7 +77,8 @@ func TestEntropyBoundsHold(t *testing.T) {
 // at -800 is 0 in float64.
 func TestEntropyBoundsOfRounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		logprobs := rapid.SliceOfN(rapid.OneOf(rapid.Float64Range(-9, -0.5), rapid.Just(-800.0)), 0, 9).Draw(t, "logprobs")
+		logprobs := rapid.SliceOfN(rapid.OneOf(rapid.Float64Range(-9, -0.5), rapid.Just(-800.0)), 0, 9).Draw(t,
+			"logprobs")
 		extra := rapid.IntRange(-1, len(logprobs)-1).Draw(t, "extra")
 		vocab := max(1, len(logprobs)) + rapid.IntRange(0, 9).Draw(t, "others")
 		var known []candidate
@@ -92,7 +93,8 @@ func TestEntropyBoundsOfRounded(t *testing.T) {
 			t.Fatalf("error %v of probabilities that add up to %v", err, mass)
 		}
 		wantLower, wantUpper := reference.EntropyBounds(logprobs, extra, vocab)
-		if err == nil && !(math.Abs(lower-wantLower) <= 1e-12 && math.Abs(upper-wantUpper) <= 1e-12 && 0 <= lower && lower <= upper) {
+		if err == nil && !(math.Abs(lower-wantLower) <= 1e-12 && math.Abs(upper-wantUpper) <= 1e-12 && 0 <= lower &&
+			lower <= upper) {
 			t.Fatalf("bounds %v and %v, reference has %v and %v", lower, upper, wantLower, wantUpper)
 		}
 	})
@@ -163,7 +165,8 @@ func TestEntropyFromTopOfFrozenLake(t *testing.T) {
 				t.Fatalf("%+v: token %d has entropy %v, bounds %v and %v", c, token, h, lower, upper)
 			}
 			if middle := (lower + upper) / 2; math.Abs(float64(e.entropy[token])-middle) > 1e-6 {
-				t.Fatalf("%+v: token %d is estimated at %v, want %v, the middle of the bounds", c, token, e.entropy[token], middle)
+				t.Fatalf("%+v: token %d is estimated at %v, want %v, the middle of the bounds", c, token,
+					e.entropy[token], middle)
 			}
 		}
 	}
@@ -172,7 +175,8 @@ func TestEntropyFromTopOfFrozenLake(t *testing.T) {
 func TestEntropyFromTopWithout(t *testing.T) {
 	top := [][]candidate{nil, {{logprob: -1}}, nil}
 	role := []reweight.Role{reweight.RoleMasked, reweight.RoleAction, reweight.RoleReasoning}
-	if _, err := entropyFromTop(top, role, 9); err == nil || !strings.HasPrefix(err.Error(), "token 2 of the trajectory has no log-probabilities") {
+	if _, err := entropyFromTop(top, role, 9); err == nil ||
+		!strings.HasPrefix(err.Error(), "token 2 of the trajectory has no log-probabilities") {
 		t.Errorf("error %v", err)
 	}
 }

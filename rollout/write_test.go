@@ -109,7 +109,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// The error of a disk is that of writing, wherever the disk becomes full.
+// The error of a disk is the error of writing, wherever the disk becomes full.
 func TestEncodeFails(t *testing.T) {
 	full := errors.New("the disk is full")
 	for room := range 3 { // calls of Write that succeed

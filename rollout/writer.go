@@ -11,7 +11,7 @@ import (
 )
 
 // A Writer writes a safetensors file of trajectories that come one after another, for
-// example those of Source.Next. The file is equal to the byte to what Write writes of
+// example the trajectories of Source.Next. The file is equal to the byte to what Write writes of
 // the Tensors of all of them as one batch. A Writer needs the memory of one trajectory,
 // however many there are. It is for one goroutine at a time.
 //
@@ -70,7 +70,8 @@ func (w *Writer) add(t *Trajectory) error {
 	if err := validate(&b); err != nil {
 		return fmt.Errorf("%s: %w", here, InFile(err))
 	}
-	if err := w.layouts.check(&b, here, reweight.PerToken, reweight.PerSpan, reweight.PerTrajectory, reweight.PerPart); err != nil {
+	if err := w.layouts.check(&b, here, reweight.PerToken, reweight.PerSpan, reweight.PerTrajectory,
+		reweight.PerPart); err != nil {
 		return err
 	}
 	if b.SpanIDs != nil && w.tokens+T > math.MaxInt32 {

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// trajectories returns those of a batch as a source would. Their slices alias b's.
+// trajectories returns the trajectories of a batch as a source would. Their slices alias b's.
 func trajectories(b *reweight.Batch) []*Trajectory {
 	var all []*Trajectory
 	for s := range b.Trajectories() {

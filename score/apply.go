@@ -16,7 +16,7 @@ import (
 type Scored struct {
 	*rollout.Trajectory
 	Weights    []float32 // of ActFocus; 0 for masked tokens
-	Advantages []float32 // those of GRPO, or of the source, times the factors of AEM; 0 for masked tokens
+	Advantages []float32 // from GRPO, or from the source, times the factors of AEM; 0 for masked tokens
 }
 
 // Apply scores the trajectories that src.Next has not returned yet as part of the batch
@@ -48,7 +48,8 @@ func (p *Partial) explain(err error, options string) error {
 		}
 		return printable.Text(options)
 	}
-	return fmt.Errorf("%w: they were made with %s, but it is opened with %s", err, name(p.files[0].Options), name(options))
+	return fmt.Errorf("%w: they were made with %s, but it is opened with %s", err, name(p.files[0].Options),
+		name(options))
 }
 
 func apply(src source, merged *Partial, opt Options, do func(Scored) error) error {
@@ -57,7 +58,7 @@ func apply(src source, merged *Partial, opt Options, do func(Scored) error) erro
 		return err
 	}
 	var before *rollout.Trajectory
-	var counted []*rollout.Trajectory // those of a group that was made by counting
+	var counted []*rollout.Trajectory // of a group that was made by counting
 	var of *group                     // which they are
 	for {
 		t, err := src.Next()
@@ -117,7 +118,7 @@ type applier struct {
 	*reader
 	merged      *Partial
 	mean, sigma float64            // of the signal over the batch's action tokens
-	groups      map[string]*scores // those of merged that were met so far, by their keys
+	groups      map[string]*scores // of merged, as far as they were met, by their keys
 	all         *scope             // for reweight.ScopeBatch
 
 	weights, scaled []float32
@@ -140,7 +141,8 @@ func newApplier(merged *Partial, opt Options) (*applier, error) {
 		return nil, err
 	}
 	if merged.signal != opt.ActFocus.Signal {
-		return nil, fmt.Errorf("the merged statistics are of the signal %v, not of %v", merged.signal, opt.ActFocus.Signal)
+		return nil, fmt.Errorf("the merged statistics are of the signal %v, not of %v", merged.signal,
+			opt.ActFocus.Signal)
 	}
 	a := &applier{reader: newReader(opt), merged: merged, groups: map[string]*scores{}}
 	if n := merged.actions.N; n > 0 {

@@ -6,14 +6,14 @@
 // work has two passes with a small step between them:
 //
 //   - [Of] reads files and returns a [Partial]: the statistics of their trajectories.
-//   - a [Merger] puts partials together, those of all files at the end.
+//   - a [Merger] puts partials together, and has the partials of all files at the end.
 //   - [Apply] reads files again and gives each trajectory its weights and advantages.
 //
 // Both passes can read different files in different processes: a partial travels as lines
 // of JSON, and takes some hundred bytes, and for each group some hundred more and about six
 // for each of its trajectories and spans. Memory does not depend on the size of the files:
 // both passes hold one trajectory at a time, besides the statistics; where groups are made by
-// counting, Apply holds those of one group.
+// counting, Apply holds the trajectories of one group.
 //
 // # The same bits, however the files are split
 //
@@ -25,10 +25,10 @@
 // tells that they are not one (the same samples, rewards and group ids) can be put into one
 // file.
 //
-// These bits can differ from those of [reweight.Workspace.ActFocus], GRPO and AEM on one
+// These bits can differ from the bits of [reweight.Workspace.ActFocus], GRPO and AEM on one
 // batch of all trajectories, for which the order of the tokens counts:
 //
-//   - Mean and variance of the signal, and of a group's rewards, are those of the exact
+//   - Mean and variance of the signal, and of a group's rewards, are from the exact
 //     sums, rounded once to float64. There, sums are rounded on the way, and the last
 //     digits of a mean or a deviation can differ.
 //   - AEM's mean over the spans of a scope is summed in the order of the spans' entropies,

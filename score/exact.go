@@ -120,7 +120,7 @@ func (s *sums) deviations() *big.Int {
 
 // check returns an error if no float32 values have these sums.
 func (s *sums) check() error {
-	// The largest sum of squares is that of n times the largest value. Then the sum is
+	// The largest sum of squares is of n times the largest value. Then the sum is
 	// within bounds too.
 	largest := new(big.Int).Lsh(big.NewInt(1<<24-1), 253)
 	largest.Mul(largest, largest)

@@ -17,11 +17,13 @@ func rational(x float32) *big.Rat { return new(big.Rat).SetFloat64(float64(x)) }
 // hard draws values of all sizes, with those at the ends of float32's range.
 func hard() *rapid.Generator[float32] {
 	return rapid.OneOf(
-		rapid.SampledFrom([]float32{0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32,
+		rapid.SampledFrom([]float32{0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32,
+			-math.SmallestNonzeroFloat32,
 			math.MaxFloat32, -math.MaxFloat32, 1, -1, 0x1p-126, 0x1.fffffcp-127, -0x1p127}),
 		rapid.Float32Range(-30, 30),
 		rapid.Float32Range(-math.MaxFloat32, math.MaxFloat32),
-		rapid.Map(rapid.Uint32(), func(u uint32) float32 { return math.Float32frombits(u &^ (1 << 30)) }), // of any exponent but the largest
+		// Any exponent but the largest.
+		rapid.Map(rapid.Uint32(), func(u uint32) float32 { return math.Float32frombits(u &^ (1 << 30)) }),
 	)
 }
 
@@ -38,7 +40,7 @@ func sumsOf(values []float32, piece int) (all sums) {
 
 func (s sums) String() string { return string(must.Get(json.Marshal(&s))) }
 
-// TestExact: sums, means and variances are those of rational numbers, rounded once, by
+// TestExact: sums, means and variances are as of rational numbers, rounded once, by
 // each way to add and to merge, and after they were written and read.
 func TestExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

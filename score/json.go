@@ -20,7 +20,7 @@ import (
 	"github.com/seed621a2839/reweight/rollout"
 )
 
-// partialVersion is that of the JSON of partials. Who changes what they hold, or what the
+// partialVersion is the version of the JSON of partials. Who changes what they hold, or what the
 // identity of a file is made of, raises it.
 const partialVersion = 4
 
@@ -94,7 +94,8 @@ func lastLine(sum hash.Hash) []byte {
 }
 
 func (f *File) json() fileJSON {
-	j := fileJSON{Name: f.Name, SHA256: f.SHA256[:], Rows: f.Rows, Trajectories: f.Trajectories, Tokens: f.Tokens, Options: f.Options}
+	j := fileJSON{Name: f.Name, SHA256: f.SHA256[:], Rows: f.Rows, Trajectories: f.Trajectories, Tokens: f.Tokens,
+		Options: f.Options}
 	if e := f.Entropy; e != nil {
 		j.Entropy = &estimateJSON{From: e.From}
 		if !math.IsInf(e.Width, 1) {
@@ -215,7 +216,8 @@ func eachOf[T any](d *decoder, n int, add func(T) error) error {
 }
 
 func (p *Partial) addFile(j fileJSON) error {
-	f := &File{Name: j.Name, Rows: j.Rows, Trajectories: j.Trajectories, Tokens: j.Tokens, Options: unique.Make(j.Options).Value()}
+	f := &File{Name: j.Name, Rows: j.Rows, Trajectories: j.Trajectories, Tokens: j.Tokens,
+		Options: unique.Make(j.Options).Value()}
 	if len(j.SHA256) != len(f.SHA256) {
 		return fmt.Errorf("sha256 has %d bytes, want %d", len(j.SHA256), len(f.SHA256))
 	}

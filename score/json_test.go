@@ -23,9 +23,11 @@ func partials(t testing.TB) [][]byte {
 	given := *all[3]
 	given.Rewards, given.Advantages = nil, make([]float32, given.Tokens())
 	estimated := mustOf(t, Default, named("<e>\u2028", all[5]))
-	estimated.files[0].Entropy = &rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: "top 20 log-probabilities", Width: 0.051}
+	estimated.files[0].Entropy = &rollout.Origin{Name: "entropy", Kind: rollout.Estimated,
+		From: "top 20 log-probabilities", Width: 0.051}
 	unbounded := mustOf(t, Default, named("u", all[6]))
-	unbounded.files[0].Entropy = &rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: "surprisal", Width: math.Inf(1)}
+	unbounded.files[0].Entropy = &rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: "surprisal",
+		Width: math.Inf(1)}
 	var texts [][]byte
 	for _, p := range []*Partial{
 		mustOf(t, Default), mustOf(t, Default, named("a", all[0])), mustOf(t, Default, named("g", &given)),
@@ -155,7 +157,8 @@ func TestNames(t *testing.T) {
 	const name = "a\u202e\x1b[2J\u2066\u009b##[error]"
 	p := mustOf(t, Default, named(name, trajectories(t)[0]))
 	text := strings.Split(string(marshal(t, p)), "\n")
-	if want := `"name":"a\u202e\u001b[2J\u2066\u009b#\u0023[error]"`; !strings.Contains(text[1], want) || printable.Line(text[1]) != text[1] {
+	if want := `"name":"a\u202e\u001b[2J\u2066\u009b#\u0023[error]"`; !strings.Contains(text[1], want) ||
+		printable.Line(text[1]) != text[1] {
 		t.Errorf("%q, want %s in it", text[1], want)
 	}
 	if got := reread(t, p).files[0].Name; got != name {
@@ -227,7 +230,7 @@ func FuzzSpoiled(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		text := spoiled(rng, texts[rng.IntN(len(texts))])
+		text := damaged(rng, texts[rng.IntN(len(texts))])
 		checkText(t, text)
 		checkText(t, summed(text))
 	})
@@ -235,8 +238,8 @@ func FuzzSpoiled(f *testing.F) {
 
 var token = regexp.MustCompile(`"[^"]*"|-?[0-9.]+|[][{}:,]|null`)
 
-// spoiled changes one to three tokens of the text.
-func spoiled(rng *rand.Rand, text []byte) []byte {
+// damaged changes one to three tokens of the text.
+func damaged(rng *rand.Rand, text []byte) []byte {
 	tokens := token.FindAllString(string(text), -1)
 	for range 1 + rng.IntN(3) {
 		i, other := rng.IntN(len(tokens)), tokens[rng.IntN(len(tokens))]
@@ -248,7 +251,8 @@ func spoiled(rng *rand.Rand, text []byte) []byte {
 		case 2:
 			tokens[i] = ""
 		case 3:
-			bad := []string{"0", "1", "-1", "9007199254740992", "9223372036854775807", "1e309", "0.5", "null", `""`, "-123456789012345678901234567890", `"AACAPw=="`, `"\ud800"`, "[]", "{}", "true"}
+			bad := []string{"0", "1", "-1", "9007199254740992", "9223372036854775807", "1e309", "0.5", "null", `""`,
+				"-123456789012345678901234567890", `"AACAPw=="`, `"\ud800"`, "[]", "{}", "true"}
 			tokens[i] = bad[rng.IntN(len(bad))]
 		case 4: // another digit
 			if b := []byte(tokens[i]); len(b) > 2 {

@@ -20,7 +20,7 @@ func counted(name string, n int, of ...*rollout.Trajectory) shard {
 }
 
 // TestLocalGroups: groups that were made by counting stay apart in files of one name, and
-// are found again when the file has another. The scores are those of groups with ids.
+// are found again when the file has another. The scores are the same as of groups with ids.
 func TestLocalGroups(t *testing.T) {
 	all := trajectories(t)
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -48,7 +48,8 @@ func TestLocalGroups(t *testing.T) {
 			t.Errorf("other groups: error %v", err)
 		}
 	}
-	if _, err := merge(mustOf(t, Default, counted("a", n, all[:3]...)), mustOf(t, Default, counted("b", n, all[:3]...))); err == nil {
+	if _, err := merge(mustOf(t, Default, counted("a", n, all[:3]...)),
+		mustOf(t, Default, counted("b", n, all[:3]...))); err == nil {
 		t.Error("a file is taken twice")
 	}
 }

@@ -20,7 +20,8 @@ var Default = Options{ActFocus: reweight.DefaultActFocus, AEM: reweight.DefaultA
 func (opt Options) Check() error {
 	one := []float32{0}
 	b := &reweight.Batch{
-		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, SpanIDs: []int32{0},
+		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0},
+		SpanIDs: []int32{0},
 		Rewards: one, RefEnergy: one, RefEntropy: one, Entropy: one, OldLogprobs: one, RefLogprobs: one,
 	}
 	return opt.try(&reweight.Workspace{Workers: 1}, []float32{0}, b)

@@ -91,7 +91,7 @@ type Totals struct {
 	Files, Groups, Spans          int
 	Trajectories, Tokens, Actions int64
 
-	// Mean and Deviation are those of the signal over action tokens, in nats; 0 if there
+	// Mean and Deviation are of the signal over action tokens, in nats; 0 if there
 	// are none. Deviation is the standard deviation, without ActFocus's Eps.
 	Mean, Deviation float64
 }
@@ -180,7 +180,8 @@ func read(src source, opt Options) (*Partial, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
 	}
-	m := Merger{merged: &Partial{signal: opt.ActFocus.Signal}, groups: map[string]*group{}} // there may be no trajectory
+	// There may be no trajectory, and then this is the partial.
+	m := Merger{merged: &Partial{signal: opt.ActFocus.Signal}, groups: map[string]*group{}}
 	var b *builder
 	r := newReader(opt)
 	for {
@@ -199,7 +200,8 @@ func read(src source, opt Options) (*Partial, error) {
 			return m.Merged()
 		}
 		if b == nil {
-			b = &builder{name: t.File, file: &File{Name: validText(t.File), Rows: opt.Rows}, groups: map[string]*group{}}
+			b = &builder{name: t.File, file: &File{Name: validText(t.File), Rows: opt.Rows},
+				groups: map[string]*group{}}
 			r.beginFile()
 		}
 		err = src.Guard(func() error {
@@ -235,7 +237,8 @@ func (b *builder) add(t *rollout.Trajectory, r *reader) error {
 		return nil
 	}
 	if b.advantages != unknown && b.advantages != r.advantages {
-		return fmt.Errorf("advantages come from %s here, but from %s in the trajectories before", r.advantages, b.advantages)
+		return fmt.Errorf("advantages come from %s here, but from %s in the trajectories before", r.advantages,
+			b.advantages)
 	}
 	b.advantages = r.advantages
 	b.actions.add(r.actions())
@@ -295,7 +298,7 @@ const maxKey = 64
 
 // keyOf returns what stands for a group id in a partial: the id, or its hash if it is
 // long or no text. Groups that were made by counting have keys with the SHA256 of their file,
-// which are longer, so that they stay apart from those of all other files.
+// which are longer, so that they stay apart from the keys of all other files.
 func keyOf(id string) string {
 	if len(id) <= maxKey && utf8.ValidString(id) {
 		return id
@@ -329,7 +332,8 @@ func (m *Merger) Add(p *Partial) error {
 			m.advantages, all.advantages = p.name(), p.advantages
 		}
 		if p.advantages != all.advantages {
-			return fmt.Errorf("advantages come from %s in %s, but from %s in %s", all.advantages, m.advantages, p.advantages, p.name())
+			return fmt.Errorf("advantages come from %s in %s, but from %s in %s", all.advantages, m.advantages,
+				p.advantages, p.name())
 		}
 	}
 	all.actions.merge(&p.actions)
@@ -428,7 +432,7 @@ func sameFile(a, b string) error {
 	return fmt.Errorf("%s and %s have the same trajectories: a file counts once; if both are to count, put their trajectories into one file", printable.Text(a), printable.Text(b))
 }
 
-// name returns a name of p for errors: that of a file of it.
+// name returns a name of p for errors: the name of one of its files.
 func (p *Partial) name() string {
 	if len(p.files) == 0 {
 		return "a partial without files"

@@ -64,7 +64,8 @@ func TestSplits(t *testing.T) {
 					partials = append(partials[n:], m)
 				}
 				merged := partials[0]
-				if text, same := marshal(t, merged), marshal(t, mustOf(t, opt, shards...)); string(text) != string(same) {
+				text, same := marshal(t, merged), marshal(t, mustOf(t, opt, shards...))
+				if string(text) != string(same) {
 					rt.Fatalf("merged in a tree\n%s\nand in one\n%s", text, same)
 				}
 				rng.Shuffle(len(shards), func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
@@ -100,7 +101,7 @@ func ulps(a, b float32) int {
 	return int(math.Abs(float64(int64(math.Float32bits(a)) - int64(math.Float32bits(b)))))
 }
 
-// TestWorkspace: scores differ by at most one unit in the last place from those of the
+// TestWorkspace: scores differ by at most one unit in the last place from the scores of the
 // library on one batch, and by 1e-6 from the reference.
 func TestWorkspace(t *testing.T) {
 	b := frozenLake(t)
@@ -118,9 +119,11 @@ func TestWorkspace(t *testing.T) {
 				got := results(t, mustOf(t, opt, shards...), opt, shards...)
 
 				ws := reweight.Workspace{Workers: 1}
-				weights, advantages, factors := make([]float32, b.Tokens()), make([]float32, b.Tokens()), make([]float32, b.Tokens())
+				weights, advantages, factors := make([]float32, b.Tokens()), make([]float32, b.Tokens()),
+					make([]float32, b.Tokens())
 				must.Get(ws.ActFocus(weights, b, opt.ActFocus))
-				must.Do(errors.Join(ws.GRPO(advantages, b, opt.GRPO), ws.AEM(factors, b, opt.AEM), ws.Multiply(advantages, advantages, factors)))
+				must.Do(errors.Join(ws.GRPO(advantages, b, opt.GRPO), ws.AEM(factors, b, opt.AEM),
+					ws.Multiply(advantages, advantages, factors)))
 				wantWeights, wantAdvantages := exactly(b, opt)
 				most := 0
 				for s, tr := range all {
@@ -129,7 +132,8 @@ func TestWorkspace(t *testing.T) {
 						at := b.SeqOffsets[s] + int64(i)
 						most = max(most, ulps(r.weights[i], weights[at]), ulps(r.advantages[i], advantages[at]))
 						if !near(r.weights[i], wantWeights[at]) || !near(r.advantages[i], wantAdvantages[at]) {
-							t.Fatalf("%s: token %d has weight %v and advantage %v, want %v and %v", name, at, r.weights[i], r.advantages[i], wantWeights[at], wantAdvantages[at])
+							t.Fatalf("%s: token %d has weight %v and advantage %v, want %v and %v", name, at,
+								r.weights[i], r.advantages[i], wantWeights[at], wantAdvantages[at])
 						}
 					}
 				}
@@ -148,7 +152,8 @@ func near(got float32, want float64) bool {
 // exactly returns the weights and advantages in float64.
 func exactly(given *reweight.Batch, opt Options) (weights, advantages []float64) {
 	b := scheme.Widen(given)
-	weights = reference.ActFocus(b, reference.ActFocusOptions{Signal: reference.Signal(opt.ActFocus.Signal.String()), Alpha: opt.ActFocus.Alpha, Beta: opt.ActFocus.Beta, Eps: opt.ActFocus.Eps})
+	weights = reference.ActFocus(b, reference.ActFocusOptions{Signal: reference.Signal(opt.ActFocus.Signal.String()),
+		Alpha: opt.ActFocus.Alpha, Beta: opt.ActFocus.Beta, Eps: opt.ActFocus.Eps})
 	factors := reference.AEM(b, opt.AEM.Lambda, opt.AEM.Guard, reference.Scope(opt.AEM.Scope.String()))
 	return weights, reference.Multiply(reference.GRPO(b, opt.GRPO.DivideByStd), factors)
 }
@@ -190,7 +195,8 @@ func TestMergeRefuses(t *testing.T) {
 	if _, err := merge(); err == nil {
 		t.Error("no error without a partial")
 	}
-	if _, err := of(Default, a, a[:0], named("c", all[20]), a); err == nil || !strings.Contains(err.Error(), "a.jsonl is there twice") {
+	if _, err := of(Default, a, a[:0], named("c", all[20]), a); err == nil ||
+		!strings.Contains(err.Error(), "a.jsonl is there twice") {
 		t.Errorf("a source with a file twice: error %v", err)
 	}
 }
@@ -321,7 +327,8 @@ func TestFew(t *testing.T) {
 	results(t, reread(t, p), Default, named("low", low))
 
 	// A trajectory without tokens still counts for its group.
-	none := &rollout.Trajectory{Batch: reweight.Batch{SeqOffsets: []int64{0, 0}, Rewards: []float32{7}, GroupIDs: []int32{0}}, Group: all[0].Group}
+	none := &rollout.Trajectory{Batch: reweight.Batch{SeqOffsets: []int64{0, 0}, Rewards: []float32{7},
+		GroupIDs: []int32{0}}, Group: all[0].Group}
 	s := named("n", none, all[0], all[1])
 	p = mustOf(t, Default, s)
 	want := slices.Sorted(slices.Values([]float32{7, all[0].Rewards[0], all[1].Rewards[0]}))
@@ -368,7 +375,8 @@ func TestGiven(t *testing.T) {
 
 // TestKeys: group ids that are long or no text are told apart.
 func TestKeys(t *testing.T) {
-	ids := []string{"", "0", "00", strings.Repeat("x", 64), strings.Repeat("x", 65), strings.Repeat("x", 66), "\xff", "\xfe", "\ufffd", "<&>\u2028\x00\u202e"}
+	ids := []string{"", "0", "00", strings.Repeat("x", 64), strings.Repeat("x", 65), strings.Repeat("x", 66), "\xff",
+		"\xfe", "\ufffd", "<&>\u2028\x00\u202e"}
 	ids = append(ids, keyOf(ids[5]), keyOf("\xff"))
 	all := trajectories(t)
 	var s shard
@@ -427,9 +435,11 @@ func TestErrors(t *testing.T) {
 		{"difference", func(t *rollout.Trajectory) {
 			t.OldLogprobs[action], t.RefLogprobs[action] = math.MaxFloat32, -math.MaxFloat32
 		},
-			func(o *Options) { o.ActFocus.Signal = reweight.SignalLogRatio }, fmt.Sprintf("d.jsonl:2: old_logprobs[%d] is 3.4028235e+38, too far from", action)},
+			func(o *Options) { o.ActFocus.Signal = reweight.SignalLogRatio },
+			fmt.Sprintf("d.jsonl:2: old_logprobs[%d] is 3.4028235e+38, too far from", action)},
 		{"second array", func(t *rollout.Trajectory) { t.RefLogprobs[action] = nan },
-			func(o *Options) { o.ActFocus.Signal = reweight.SignalLogRatio }, fmt.Sprintf("d.jsonl:2: ref_logprobs[%d] is NaN at an action token", action)},
+			func(o *Options) { o.ActFocus.Signal = reweight.SignalLogRatio },
+			fmt.Sprintf("d.jsonl:2: ref_logprobs[%d] is NaN at an action token", action)},
 		{"option", func(*rollout.Trajectory) {}, func(o *Options) { o.AEM.Lambda = 81 }, "reweight: Lambda is 81, want 0 to 80"},
 		{"no range of AEM", func(*rollout.Trajectory) {}, func(o *Options) { o.GRPO.Eps = -1 }, "reweight: Eps is -1"},
 	} {
@@ -444,12 +454,14 @@ func TestErrors(t *testing.T) {
 		}
 		bad := named("d.jsonl", all[0], trajectories(t)[1])
 		c.change(bad[1])
-		if _, err := of(opt, bad); err == nil || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+		if _, err := of(opt, bad); err == nil || !strings.HasPrefix(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
 		// Apply refuses it too.
 		if p != nil {
-			if err := apply(sourceOf(bad), p, opt, func(Scored) error { return nil }); err == nil || !strings.HasPrefix(err.Error(), "d.jsonl:") {
+			if err := apply(sourceOf(bad), p, opt, func(Scored) error { return nil }); err == nil ||
+				!strings.HasPrefix(err.Error(), "d.jsonl:") {
 				t.Errorf("%s: apply: error %v", c.name, err)
 			}
 		}
@@ -457,14 +469,14 @@ func TestErrors(t *testing.T) {
 	boom := errors.New("boom")
 	failing := &fake{nil, boom}
 	if _, err := read(failing, Default); err != boom {
-		t.Errorf("error %v, want that of the source", err)
+		t.Errorf("error %v, want the source's", err)
 	}
 	p := mustOf(t, Default, named("x", all[0]))
 	if err := apply(failing, p, Default, nil); err != boom {
-		t.Errorf("error %v, want that of the source", err)
+		t.Errorf("error %v, want the source's", err)
 	}
 	if err := apply(sourceOf(named("x", all[0])), p, Default, func(Scored) error { return boom }); err != boom {
-		t.Errorf("error %v, want that of do", err)
+		t.Errorf("error %v, want do's", err)
 	}
 }
 
@@ -499,7 +511,8 @@ func TestApplyOther(t *testing.T) {
 	}
 	other := Default
 	other.ActFocus.Signal = reweight.SignalSurprisal
-	if err := apply(sourceOf(a), p, other, nil); err == nil || err.Error() != "the merged statistics are of the signal energy, not of surprisal" {
+	if err := apply(sourceOf(a), p, other, nil); err == nil ||
+		err.Error() != "the merged statistics are of the signal energy, not of surprisal" {
 		t.Errorf("another signal: error %v", err)
 	}
 }

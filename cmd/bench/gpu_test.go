@@ -66,7 +66,8 @@ func TestInfoGPU(t *testing.T) {
 	}
 	dev := testgpu.Device(t)
 	got := line(func() (*gpu.Device, error) { return dev, nil })
-	for _, want := range []string{dev.Info().Name + ", compute capability ", " multiprocessors, ", "iB, driver for CUDA "} {
+	for _, want := range []string{dev.Info().Name + ", compute capability ", " multiprocessors, ",
+		"iB, driver for CUDA "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q lacks %q", got, want)
 		}
@@ -96,8 +97,10 @@ func TestNoGPU(t *testing.T) {
 		for _, command := range []string{"run", "overhead"} {
 			for _, list := range []string{"cuda", "portable,cuda"} {
 				var stdout, stderr bytes.Buffer
-				status := run(t.Context(), append(strings.Fields(command), "-isa", list), &stdout, &stderr, noGPU(reason))
-				if m := stderr.String(); status != 2 || strings.Count(m, "\n") != 1 || !strings.Contains(m, `-isa has "cuda", and no GPU can be used: `+reason) || stdout.Len() > 0 {
+				status := run(t.Context(), append(strings.Fields(command), "-isa", list), &stdout, &stderr,
+					noGPU(reason))
+				if m := stderr.String(); status != 2 || strings.Count(m, "\n") != 1 ||
+					!strings.Contains(m, `-isa has "cuda", and no GPU can be used: `+reason) || stdout.Len() > 0 {
 					t.Errorf("bench %s -isa %s: status %d, %q, %q", command, list, status, m, stdout.String())
 				}
 			}
@@ -113,7 +116,8 @@ func TestWorkersOnGPU(t *testing.T) {
 		t.Errorf("run: %v", err)
 	}
 	g := withGPU(t)
-	if err := overheadCommand(t.Context(), args, io.Discard, &cli.Progress{}, quick, g); err == nil || err.Error() != want {
+	if err := overheadCommand(t.Context(), args, io.Discard, &cli.Progress{}, quick, g); err == nil ||
+		err.Error() != want {
 		t.Errorf("overhead: %v", err)
 	}
 }
@@ -123,7 +127,8 @@ func TestRunAsksForNoGPU(t *testing.T) {
 	asked := false
 	g := func() (*gpu.Device, error) { asked = true; return nil, errors.New("none") }
 	var out bytes.Buffer
-	if err := runCommand(t.Context(), append(slices.Clone(little), "-isa", "portable"), &out, &cli.Progress{}, quick, g); err != nil || asked || strings.Contains(out.String(), "GPU") {
+	if err := runCommand(t.Context(), append(slices.Clone(little), "-isa", "portable"), &out, &cli.Progress{}, quick,
+		g); err != nil || asked || strings.Contains(out.String(), "GPU") {
 		t.Errorf("%v, %v\n%s", asked, err, out.String())
 	}
 	if err := overheadQuickly(t.Context(), io.Discard, "-isa", "portable"); err != nil {
@@ -131,7 +136,8 @@ func TestRunAsksForNoGPU(t *testing.T) {
 	}
 	// By default it is looked for, and a line says why there is none.
 	out.Reset()
-	if err := runCommand(t.Context(), little, &out, &cli.Progress{}, quick, g); err != nil || !asked || !strings.Contains(out.String(), "\nGPU           none is used: none\n") {
+	if err := runCommand(t.Context(), little, &out, &cli.Progress{}, quick, g); err != nil || !asked ||
+		!strings.Contains(out.String(), "\nGPU           none is used: none\n") {
 		t.Errorf("%v, %v\n%s", asked, err, out.String())
 	}
 }
@@ -145,14 +151,16 @@ func runOnGPU(t *testing.T, args ...string) (string, error) {
 
 // TestRunGPU measures kernels on a GPU, alone and beside the CPU, in every format.
 func TestRunGPU(t *testing.T) {
-	text := must.Get(runOnGPU(t, "-kernel", "token_stats,row_gradient,surrogate", "-vocab", "70", "-isa", "cuda", "-format", "json"))
+	text := must.Get(runOnGPU(t, "-kernel", "token_stats,row_gradient,surrogate", "-vocab", "70", "-isa", "cuda",
+		"-format", "json"))
 	var r report.Report
 	decode(t, []byte(text), &r)
 	if r.Machine.GPU == nil || r.Machine.GPU.Name == "" || len(r.Results) != 3+2+1 || len(r.Failures) > 0 {
 		t.Errorf("%+v", r)
 	}
 	for _, q := range r.Results {
-		if q.ISA != "cuda" || q.CopyShare == nil || !(q.CopyGBPerS > 0) || !(q.Share.Median > 0) || q.MaxULP != q.MaxULP || q.MaxAbs != q.MaxAbs || q.RowsWanted != 0 {
+		if q.ISA != "cuda" || q.CopyShare == nil || !(q.CopyGBPerS > 0) || !(q.Share.Median > 0) ||
+			q.MaxULP != q.MaxULP || q.MaxAbs != q.MaxAbs || q.RowsWanted != 0 {
 			t.Errorf("%+v", q)
 		}
 	}
@@ -173,7 +181,8 @@ func TestRunGPU(t *testing.T) {
 }
 
 // wrongOnGPU is a check that finds multiply wrong on the GPU.
-func wrongOnGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
+func wrongOnGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int,
+	impls []kernels.Implementation) ([]measure.Parity, error) {
 	parities, err := measure.Check(ctx, k, dtype, sizes[:1], impls)
 	for i := range parities {
 		if k.Name == "multiply" && impls[i].Name == machine.CUDA {
@@ -197,13 +206,15 @@ func TestMainJobGPU(t *testing.T) {
 	}
 	var out bytes.Buffer
 	must.Do(mainCommand(t.Context(), nil, &out, job()))
-	for _, want := range []string{" and " + testgpu.Device(t).Info().Name + ". This takes", " and cuda.\n", "\nGPU:   token_stats on ", "% of a plain copy on it, 2 x 20.\n", "of copy"} {
+	for _, want := range []string{" and " + testgpu.Device(t).Info().Name + ". This takes", " and cuda.\n",
+		"\nGPU:   token_stats on ", "% of a plain copy on it, 2 x 20.\n", "of copy"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
 	for line := range strings.Lines(out.String()) {
-		if n := len([]rune(line)); n > 101 && !strings.HasPrefix(line, "GPU:") && !strings.HasPrefix(line, "Right:") && !strings.Contains(line, "This takes") {
+		if n := len([]rune(line)); n > 101 && !strings.HasPrefix(line, "GPU:") && !strings.HasPrefix(line, "Right:") &&
+			!strings.Contains(line, "This takes") {
 			t.Errorf("%d columns: %s", n-1, line)
 		}
 	}
@@ -211,13 +222,16 @@ func TestMainJobGPU(t *testing.T) {
 	j.checks.Check, j.speed.Kernels = wrongOnGPU, j.speed.Kernels[:1]
 	out.Reset()
 	err := mainCommand(t.Context(), nil, &out, j)
-	if status := cli.ExitStatus("", err, io.Discard); status != 1 || !strings.Contains(out.String(), "Right: NO. Some results are WRONG:\nmultiply f32 on cuda: planted\n") {
+	if status := cli.ExitStatus("", err, io.Discard); status != 1 ||
+		!strings.Contains(out.String(), "Right: NO. Some results are WRONG:\nmultiply f32 on cuda: planted\n") {
 		t.Errorf("status %d, %v\n%s", status, err, out.String())
 	}
 	j = quickJob() // without a GPU it is the same, and a line says why
 	j.gpu = noGPU(reasons[1])
 	out.Reset()
-	if err := mainCommand(t.Context(), nil, &out, j); err != nil || !strings.Contains(out.String(), "\nGPU:   none is used: "+reasons[1]+"\n") || strings.Contains(out.String(), "of copy") {
+	if err := mainCommand(t.Context(), nil, &out, j); err != nil ||
+		!strings.Contains(out.String(), "\nGPU:   none is used: "+reasons[1]+"\n") ||
+		strings.Contains(out.String(), "of copy") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }
@@ -228,8 +242,10 @@ func TestOverheadGPU(t *testing.T) {
 		t.Skip("the interpreter takes long")
 	}
 	var out bytes.Buffer
-	must.Do(overheadCommand(t.Context(), []string{"-rows", "4", "-vocab", "9", "-isa", "portable,cuda"}, &out, &cli.Progress{}, quick, withGPU(t)))
-	for _, want := range []string{"Cost: ActFocus and AEM with a KL anchor: ", "ActFocus and AEM on the GPU with a KL anchor: ", "\nGPU ", "  cuda  "} {
+	must.Do(overheadCommand(t.Context(), []string{"-rows", "4", "-vocab", "9", "-isa", "portable,cuda"}, &out,
+		&cli.Progress{}, quick, withGPU(t)))
+	for _, want := range []string{"Cost: ActFocus and AEM with a KL anchor: ",
+		"ActFocus and AEM on the GPU with a KL anchor: ", "\nGPU ", "  cuda  "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

@@ -39,7 +39,8 @@ func defaultJob(p *cli.Progress, g opener) job {
 	checks := measure.Plan{Check: measure.Check, Kernels: kernels.All(), CPU: kernels.Implementations(), Progress: p}
 	speed := checks
 	speed.Sampler, speed.Kernels = bench.DefaultSampler, measure.FirstDTypes(checks.Kernels)
-	speed.Sizes = measure.Sizes{Vocabs: []int{151936}, Workers: []int{1}, Stream: measure.Stream(machine.LastCache(), measure.BriefStream)}
+	speed.Sizes = measure.Sizes{Vocabs: []int{151936}, Workers: []int{1},
+		Stream: measure.Stream(machine.LastCache(), measure.BriefStream)}
 	cached, steps := speed, speed
 	cached.Kernels, cached.Sizes.Rows = speed.Kernels[:1], 4 // rows: 2.3 MiB
 	cached.CPU = checks.CPU[len(checks.CPU)-1:]
@@ -91,7 +92,8 @@ func (j job) do(ctx context.Context, out io.Writer) error {
 	if device != nil {
 		with, takes = with+" and "+printable.Line(o.machine.GPU.Name), "a minute, and more on the GPU"
 	}
-	if _, err := fmt.Fprintf(out, "%s with %s. This takes about %s.\n", printable.Line(o.machine.CPU), with, takes); err != nil {
+	if _, err := fmt.Fprintf(out, "%s with %s. This takes about %s.\n", printable.Line(o.machine.CPU), with,
+		takes); err != nil {
 		return err
 	}
 	if o.losses, o.wrongStep, err = embeddedLosses(); err != nil {
@@ -135,7 +137,8 @@ func (j job) print(out io.Writer, o outcome, partial bool) error {
 		fmt.Fprintf(out, "\nRight: %s\n", report.Right("every kernel", o.machine.Series()))
 	}
 	if !partial {
-		fmt.Fprintf(out, "Fast:  %s\nCost:  %s\nGPU:   %s\n", r.Fast(o.cached.Results), report.Cost(o.overheads), printable.Line(r.GPU()))
+		fmt.Fprintf(out, "Fast:  %s\nCost:  %s\nGPU:   %s\n", r.Fast(o.cached.Results), report.Cost(o.overheads),
+			printable.Line(r.GPU()))
 	}
 	if noisy := report.Noisy(append(r.Nulls(), report.OverheadNulls(o.overheads)...)); noisy != "" {
 		cli.Warning(out, noisy)
@@ -145,7 +148,8 @@ func (j job) print(out io.Writer, o outcome, partial bool) error {
 	}
 	end := "\n" + report.Ended
 	if !partial {
-		end = fmt.Sprintf("All this took %.0f s. bench run measures all kernels on all instruction sets.", o.took.Seconds())
+		end = fmt.Sprintf("All this took %.0f s. bench run measures all kernels on all instruction sets.",
+			o.took.Seconds())
 	}
 	_, err := fmt.Fprintln(out, end)
 	return err

@@ -88,8 +88,10 @@ func TestMainJob(t *testing.T) {
 func TestMainJobBegins(t *testing.T) {
 	var out bytes.Buffer
 	j := quickJob()
-	j.checks.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
-		if text := out.String(); !strings.HasSuffix(text, "This takes about a minute.\n") || strings.Count(text, "\n") != 1 {
+	j.checks.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int,
+		impls []kernels.Implementation) ([]measure.Parity, error) {
+		if text := out.String(); !strings.HasSuffix(text, "This takes about a minute.\n") ||
+			strings.Count(text, "\n") != 1 {
 			t.Errorf("when the checks begin there is %q", text)
 		}
 		return measure.Check(ctx, k, dtype, sizes, impls)
@@ -98,7 +100,8 @@ func TestMainJobBegins(t *testing.T) {
 }
 
 // planted is a check that finds min_max wrong with the first instruction set.
-func planted(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
+func planted(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int,
+	impls []kernels.Implementation) ([]measure.Parity, error) {
 	parities, err := measure.Check(ctx, k, dtype, sizes, impls)
 	if err == nil && k.Name == "min_max" {
 		parities[0].Failure = "min_max f32: far off"
@@ -116,7 +119,8 @@ func TestMainJobFails(t *testing.T) {
 	if _, failed := errors.AsType[*cli.FailedCheck](err); !failed || !strings.Contains(err.Error(), "far off") {
 		t.Errorf("error %v", err)
 	}
-	if text := out.String(); !strings.Contains(text, "\nRight: NO. Some results are WRONG:\nmin_max f32: far off\n") || strings.Contains(text, "kernel agrees") {
+	if text := out.String(); !strings.Contains(text, "\nRight: NO. Some results are WRONG:\nmin_max f32: far off\n") ||
+		strings.Contains(text, "kernel agrees") {
 		t.Errorf("output\n%s", text)
 	}
 }
@@ -197,17 +201,20 @@ func TestRunFails(t *testing.T) {
 }
 
 func TestRunSelects(t *testing.T) {
-	r, _ := runReport(t, "-kernel", "multiply,token_stats_lse", "-isa", "portable", "-vocab", "30,20", "-rows", "8", "-workers", "3,1")
+	r, _ := runReport(t, "-kernel", "multiply,token_stats_lse", "-isa", "portable", "-vocab", "30,20", "-rows", "8",
+		"-workers", "3,1")
 	var got []string
 	for _, q := range r.Results {
 		if q.ISA != "portable" || q.Rows != 8 {
 			t.Errorf("%+v", q)
 		}
 		if q.DType == "f32" {
-			got = append(got, strings.Join([]string{q.Kernel, string(rune('0' + q.Vocab/10)), string(rune('0' + q.Workers))}, " "))
+			got = append(got, strings.Join([]string{q.Kernel, string(rune('0' + q.Vocab/10)),
+				string(rune('0' + q.Workers))}, " "))
 		}
 	}
-	want := []string{"multiply 0 1", "token_stats_lse 3 3", "token_stats_lse 3 1", "token_stats_lse 2 3", "token_stats_lse 2 1"}
+	want := []string{"multiply 0 1", "token_stats_lse 3 3", "token_stats_lse 3 1", "token_stats_lse 2 3",
+		"token_stats_lse 2 1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("results %q, want %q", got, want)
 	}
@@ -220,7 +227,8 @@ func TestRunPinned(t *testing.T) {
 	m, cpu := must.Get(machine.This()), 5
 	m.Pinned = &cpu
 	var out bytes.Buffer
-	if err := runPlan(t.Context(), w, m, false, &out); err != nil || !strings.Contains(out.String(), ", pinned to CPU 5\n") {
+	if err := runPlan(t.Context(), w, m, false, &out); err != nil ||
+		!strings.Contains(out.String(), ", pinned to CPU 5\n") {
 		t.Errorf("%v in\n%s", err, out.String())
 	}
 }

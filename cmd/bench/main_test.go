@@ -74,6 +74,8 @@ func TestWrongUse(t *testing.T) {
 
 func TestVersion(t *testing.T) { program.Version(t, "bench") }
 
+//go:generate sh -c "go run . -h >testdata/help.txt"
+
 func TestHelp(t *testing.T) {
 	program.HelpFile(t)
 	for args, want := range map[string]string{
@@ -84,7 +86,9 @@ func TestHelp(t *testing.T) {
 		"info -h":     "REWEIGHT_ISA",
 	} {
 		help := program.Help(t, args, want)
-		if strings.HasPrefix(args, "overhead") && (strings.Contains(help, "-delta") || !strings.Contains(help, "off_policy_mask, which has no default, is 0.1 nats")) {
+		if strings.HasPrefix(args, "overhead") &&
+			(strings.Contains(help, "-delta") ||
+				!strings.Contains(help, "off_policy_mask, which has no default, is 0.1 nats")) {
 			t.Errorf("bench %s does not tell of the bound, or of a flag that it lacks:\n%s", args, help)
 		}
 	}

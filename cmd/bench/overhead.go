@@ -35,7 +35,8 @@ off_policy_mask, which has no default, is 0.1 nats.
 
 `
 
-func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g opener) (err error) {
+func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler,
+	g opener) (err error) {
 	plan := measure.Plan{Sampler: sampler, Progress: p}
 	plan.Sampler.Budget *= 4 // differences of 1% count, on machines whose speed varies by tens of percent
 	flags := cli.NewFlags("bench overhead")
@@ -59,7 +60,8 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 		return err
 	}
 	if flags.Given("rows") && plan.Sizes.Rows < measure.FewestTokens {
-		return fmt.Errorf("-rows is %d, want at least %d tokens for a training step", plan.Sizes.Rows, measure.FewestTokens)
+		return fmt.Errorf("-rows is %d, want at least %d tokens for a training step", plan.Sizes.Rows,
+			measure.FewestTokens)
 	}
 	ppo := []bool{false, true}
 	if flags.Given("scheme") {
@@ -70,7 +72,8 @@ func overheadCommand(ctx context.Context, args []string, out io.Writer, p *cli.P
 			return fmt.Errorf("-scheme %w", err)
 		}
 		if flags.Given("rows") && plan.Sizes.Rows < measure.FewestOfSchemes {
-			return fmt.Errorf("-rows is %d, want at least %d tokens with -scheme: a whole group of rollouts", plan.Sizes.Rows, measure.FewestOfSchemes)
+			return fmt.Errorf("-rows is %d, want at least %d tokens with -scheme: a whole group of rollouts",
+				plan.Sizes.Rows, measure.FewestOfSchemes)
 		}
 		ppo = ppo[:1] // schemes say where their advantages come from
 	}

@@ -33,7 +33,8 @@ Lists are separated by commas. docs/measuring.md says how each figure is taken.
 
 `
 
-func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler, g opener) (err error) {
+func runCommand(ctx context.Context, args []string, out io.Writer, p *cli.Progress, sampler bench.Sampler,
+	g opener) (err error) {
 	plan := measure.Plan{Sampler: sampler, Check: measure.Check, Progress: p}
 	flags := cli.NewFlags("bench run")
 	kernelList := kernelFlag(flags)

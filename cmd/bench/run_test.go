@@ -28,7 +28,8 @@ func TestRunTable(t *testing.T) {
 	var out bytes.Buffer
 	must.Do(runCommand(t.Context(), little, &out, &cli.Progress{}, quick, noGPU("none")))
 	text := out.String()
-	if got, want := strings.Count(text, "\nmultiply ")+strings.Count(text, "\ntoken_stats_lse "), 4*len(reweight.AvailableISAs()); got != want {
+	if got, want := strings.Count(text, "\nmultiply ")+strings.Count(text, "\ntoken_stats_lse "),
+		4*len(reweight.AvailableISAs()); got != want {
 		t.Errorf("%d results, want %d:\n%s", got, want, text)
 	}
 	for _, want := range []string{"ns/element", "Plain read: ", "A/A null", "CPU"} {
@@ -55,7 +56,8 @@ func TestRunEnds(t *testing.T) {
 		}
 		w := quickPlan()
 		n := 0
-		w.Check = func(context.Context, kernels.Kernel, reweight.DType, []int, []kernels.Implementation) ([]measure.Parity, error) {
+		w.Check = func(context.Context, kernels.Kernel, reweight.DType, []int,
+			[]kernels.Implementation) ([]measure.Parity, error) {
 			if n++; n < c.at {
 				return nil, nil
 			}
@@ -66,7 +68,8 @@ func TestRunEnds(t *testing.T) {
 		}
 		var out bytes.Buffer
 		err := runPlan(ctx, w, must.Get(machine.This()), false, &out)
-		if err == nil || err.Error() != c.want.Error() || !strings.Contains(out.String(), report.Ended) || strings.Contains(out.String(), "interrupted") {
+		if err == nil || err.Error() != c.want.Error() || !strings.Contains(out.String(), report.Ended) ||
+			strings.Contains(out.String(), "interrupted") {
 			t.Errorf("check %d: %v after\n%s", c.at, err, out.String())
 		}
 		cancel()
@@ -77,7 +80,8 @@ func TestRunEnds(t *testing.T) {
 func interruptible(t *testing.T, n int) (context.Context, measure.Plan) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := quickPlan()
-	w.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]measure.Parity, error) {
+	w.Check = func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int,
+		impls []kernels.Implementation) ([]measure.Parity, error) {
 		if n--; n == 0 {
 			cancel()
 		}
@@ -97,12 +101,14 @@ func TestRunInterrupted(t *testing.T) {
 		}
 		text := out.String()
 		third := w.Shapes()[2].Kernel.Name // measured, but not checked
-		if !strings.Contains(text, mark) || !strings.Contains(text, third) || strings.Contains(text, w.Shapes()[3].Kernel.Name+" ") {
+		if !strings.Contains(text, mark) || !strings.Contains(text, third) ||
+			strings.Contains(text, w.Shapes()[3].Kernel.Name+" ") {
 			t.Errorf("JSON %v: not three kernels, or not marked by %q:\n%s", as, mark, text)
 		}
 		if as {
 			var r report.Report
-			if decode(t, out.Bytes(), &r); len(r.Results) != 3*len(w.CPU) || !math.IsNaN(float64(r.Results[len(r.Results)-1].MaxULP)) {
+			if decode(t, out.Bytes(), &r); len(r.Results) != 3*len(w.CPU) ||
+				!math.IsNaN(float64(r.Results[len(r.Results)-1].MaxULP)) {
 				t.Errorf("%d results, or errors that were not checked: %s", len(r.Results), text)
 			}
 		}
@@ -135,7 +141,8 @@ func checkPartial(t *testing.T, ctx context.Context, j job, want, lacks string) 
 	t.Helper()
 	var out bytes.Buffer
 	err := mainCommand(ctx, nil, &out, j)
-	if text := out.String(); err != cli.ErrInterrupted || !strings.HasSuffix(text, "\n"+report.Ended+"\n") || strings.Contains(text, "kernel agrees") ||
+	if text := out.String(); err != cli.ErrInterrupted || !strings.HasSuffix(text, "\n"+report.Ended+"\n") ||
+		strings.Contains(text, "kernel agrees") ||
 		!strings.Contains(text, want) || strings.Contains(text, lacks) {
 		t.Errorf("%v after\n%s", err, text)
 	}
@@ -157,7 +164,8 @@ func (s *stopper) Write(b []byte) (int, error) {
 }
 
 func overheadQuickly(ctx context.Context, out io.Writer, args ...string) error {
-	return overheadCommand(ctx, append([]string{"-rows", "40", "-vocab", "30"}, args...), out, &cli.Progress{}, quick, noGPU("none"))
+	return overheadCommand(ctx, append([]string{"-rows", "40", "-vocab", "30"}, args...), out, &cli.Progress{}, quick,
+		noGPU("none"))
 }
 
 func TestOverhead(t *testing.T) {
@@ -172,7 +180,8 @@ func TestOverhead(t *testing.T) {
 	seen := map[row]int{}
 	for _, o := range r.Overhead {
 		seen[row{o.Step, o.Advantages, o.KL}]++
-		if !(o.OverUniform.Median > 0) || o.Verdict == "" || o.ISA != "portable" || o.Tokens != 40 || o.Vocab != 30 || o.Workers == 1 && o.ExtraBytes <= 0 {
+		if !(o.OverUniform.Median > 0) || o.Verdict == "" || o.ISA != "portable" || o.Tokens != 40 || o.Vocab != 30 ||
+			o.Workers == 1 && o.ExtraBytes <= 0 {
 			t.Errorf("%+v", o)
 		}
 	}
@@ -206,14 +215,18 @@ func TestOverheadSchemes(t *testing.T) {
 		t.Errorf("%d rows of %d schemes", len(r.Overhead), len(seen))
 	}
 	out.Reset()
-	if err := overheadQuickly(t.Context(), &out, "-scheme", "gtpo,aem+sapo"); err != nil || strings.Contains(out.String(), "Cost:") || !strings.Contains(out.String(), "\naem+sapo grpo KL ") || !strings.Contains(out.String(), "\nKL is an anchor: ") || !strings.Contains(out.String(), "\nNull is ") {
+	if err := overheadQuickly(t.Context(), &out, "-scheme", "gtpo,aem+sapo"); err != nil ||
+		strings.Contains(out.String(), "Cost:") || !strings.Contains(out.String(), "\naem+sapo grpo KL ") ||
+		!strings.Contains(out.String(), "\nKL is an anchor: ") || !strings.Contains(out.String(), "\nNull is ") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
-	if err := overheadQuickly(t.Context(), io.Discard, "-rows", "8", "-scheme", "rloo"); err == nil || err.Error() != "-rows is 8, want at least 28 tokens with -scheme: a whole group of rollouts" {
+	if err := overheadQuickly(t.Context(), io.Discard, "-rows", "8", "-scheme", "rloo"); err == nil ||
+		err.Error() != "-rows is 8, want at least 28 tokens with -scheme: a whole group of rollouts" {
 		t.Error(err)
 	}
 	g := withGPU(t)
-	err := overheadCommand(t.Context(), []string{"-isa", "cuda", "-scheme", "gspo"}, io.Discard, &cli.Progress{}, quick, g)
+	err := overheadCommand(t.Context(), []string{"-isa", "cuda", "-scheme", "gspo"}, io.Discard,
+		&cli.Progress{}, quick, g)
 	if err == nil || err.Error() != "-scheme means nothing to -isa cuda: a GPU has the steps of ActFocus and AEM only" {
 		t.Error(err)
 	}
@@ -224,7 +237,8 @@ func TestOverheadInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		var out bytes.Buffer
-		if err := overheadQuickly(ctx, &out, "-format", format); err != cli.ErrInterrupted || !strings.Contains(out.String(), mark) {
+		if err := overheadQuickly(ctx, &out, "-format", format); err != cli.ErrInterrupted ||
+			!strings.Contains(out.String(), mark) {
 			t.Errorf("%s: %v after\n%s", format, err, out.String())
 		}
 	}

@@ -35,10 +35,12 @@ func TestSignals(t *testing.T) {
 			c.Process.Signal(os.Interrupt) // as people do; it may have ended
 		}
 		c.Wait()
-		if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGINT && after < time.Minute {
+		if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() &&
+			status.Signal() == syscall.SIGINT && after < time.Minute {
 			continue // on a slow machine it had not begun
 		}
-		if status := c.ProcessState.ExitCode(); status != 130 || !strings.Contains(stdout.String(), report.Ended) || strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\r") {
+		if status := c.ProcessState.ExitCode(); status != 130 || !strings.Contains(stdout.String(), report.Ended) ||
+			strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\r") {
 			t.Errorf("status %d, stderr %q, stdout\n%s", status, stderr.String(), stdout.String())
 		}
 		if m := stderr.String(); strings.Count(m, "\n") != 1 || !strings.Contains(m, "interrupted") {

@@ -30,7 +30,8 @@ func readAction(t *testing.T) action {
 	text := must.Get(os.ReadFile(filepath.Join(actionDir, "action.yml")))
 	inputs, runs, _ := strings.Cut(string(text), "\nruns:\n")
 	a := action{defaults: map[string]string{}, env: map[string]string{}}
-	for _, m := range regexp.MustCompile(`(?m)^  ([a-z_]+):\n(?:    .*\n|      .*\n)*?    default: (.*)$`).FindAllStringSubmatch(inputs, -1) {
+	for _, m := range regexp.MustCompile(
+		`(?m)^  ([a-z_]+):\n(?:    .*\n|      .*\n)*?    default: (.*)$`).FindAllStringSubmatch(inputs, -1) {
 		a.defaults[m[1]] = strings.Trim(m[2], `"`)
 	}
 	for _, m := range regexp.MustCompile(`(?m)^        (GATE_\w+): (.*)$`).FindAllStringSubmatch(runs, -1) {
@@ -136,7 +137,8 @@ func (r *runner) run(inputs map[string]string, gate int) (status int) {
 	temp := filepath.Join(r.dir, "temp")
 	cmd := exec.Command("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", a.run)
 	cmd.Dir = r.repository
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "programs")+":"+os.Getenv("PATH"), "GOFLAGS=-mod=vendor", "GOWORK="+temp,
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "programs")+":"+os.Getenv("PATH"),
+		"GOFLAGS=-mod=vendor", "GOWORK="+temp,
 		"RUNNER_TEMP="+temp, "GITHUB_ACTION_PATH="+must.Get(filepath.Abs(actionDir)), fmt.Sprint("FAKE_STATUS=", gate),
 		"GITHUB_OUTPUT="+filepath.Join(temp, "output"), "GITHUB_STEP_SUMMARY="+filepath.Join(temp, "summary"))
 	for name, value := range a.env {
@@ -173,7 +175,8 @@ func TestAction(t *testing.T) {
 			t.Fatalf("status %d:\n%s", status, r.print)
 		}
 		reports := strings.TrimSuffix(strings.TrimPrefix(r.file("output"), "reports="), "\n")
-		want = append(want, "-markdown="+reports+"/gate.md", "-json="+reports+"/gate.json", "-junit="+reports+"/gate.xml", "-benchfmt="+reports+"/gate.txt", "-profiles="+reports+"/profiles")
+		want = append(want, "-markdown="+reports+"/gate.md", "-json="+reports+"/gate.json",
+			"-junit="+reports+"/gate.xml", "-benchfmt="+reports+"/gate.txt", "-profiles="+reports+"/profiles")
 		got, rest, _ := strings.Cut(r.file("arguments"), "<-->\n")
 		lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 		slices.Sort(lines)

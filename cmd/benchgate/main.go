@@ -62,7 +62,8 @@ Exit status: 0 pass, 1 regression, 2 error, 3 inconclusive, 130 interrupted.
 func gateCommand(ctx context.Context, args []string, out io.Writer, opt gate.Options) (err error) {
 	flags := cli.NewFlags("benchgate")
 	flags.StringVar(&opt.Base, "base", "", "git `revision` to compare the working tree with: HEAD~1, origin/main, ...")
-	flags.BoolVar(&opt.Exact, "base-exact", false, "compare with the revision itself, and not with its merge base with HEAD")
+	flags.BoolVar(&opt.Exact, "base-exact", false,
+		"compare with the revision itself, and not with its merge base with HEAD")
 	comparison := comparisonFlags(flags, &opt)
 	flags.StringVar(&opt.Dir, "C", ".", "`directory` of the module")
 	args, opt.Args = splitArgs(args)
@@ -101,7 +102,8 @@ func comparisonFlags(flags cli.Flags, opt *gate.Options) func(packages []string)
 	metrics := flags.String("metrics", "B/op,allocs/op", "`units` to judge besides ns/op, or none; of B/op and allocs/op, any more is a regression")
 	flags.DurationVar(&opt.Budget, "budget", 10*time.Minute, "the longest `time` to find and measure benchmarks, such as 90s or 20m; what is open then is inconclusive")
 	flags.Float64Var(&opt.Slower, "slower", 1.05, "fail above this `ratio` of the new time to the base's, if it is surely above two fifths of it")
-	flags.StringVar(&opt.Profiles, "profiles", "", "write CPU profiles of both builds of what is slower to this `directory`")
+	flags.StringVar(&opt.Profiles, "profiles", "",
+		"write CPU profiles of both builds of what is slower to this `directory`")
 	for i, format := range gate.Formats {
 		flags.StringVar(&opt.Files[i], format.Name, "", "write "+format.What+" to this `file`")
 	}

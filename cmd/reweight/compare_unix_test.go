@@ -23,14 +23,16 @@ import (
 // TestTruncated: a file that becomes shorter while it is read is told in one line.
 func TestTruncated(t *testing.T) {
 	path := write(t, embedded(t))
-	shorten := func(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, opt compare.Options) (*compare.Comparison, error) {
+	shorten := func(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme,
+		opt compare.Options) (*compare.Comparison, error) {
 		must.Do(os.Truncate(path, 0))
 		return compare.Schemes(b, picked, uniform, opt)
 	}
 	needAddresses(t)
 	var out, stderr bytes.Buffer
 	err := compareCommand([]string{path}, &out, new(cli.Progress), shorten)
-	if err == nil || !strings.Contains(err.Error(), "became shorter") || strings.Count(err.Error(), path) != 1 || out.Len() > 0 {
+	if err == nil || !strings.Contains(err.Error(), "became shorter") || strings.Count(err.Error(), path) != 1 ||
+		out.Len() > 0 {
 		t.Fatalf("error %v, printed %q", err, out.String())
 	}
 	if status := cli.ExitStatus("reweight", err, &stderr); status != 2 || strings.Count(stderr.String(), "\n") != 1 {
@@ -103,7 +105,8 @@ func TestSchemesPipe(t *testing.T) {
 	}()
 	select {
 	case got := <-printed:
-		for _, want := range []string{"Trajectory 0 of " + fifo + ": reward 1, ", `"#30"`} { // no group: its id is not known
+		// It names no group: its id is not known.
+		for _, want := range []string{"Trajectory 0 of " + fifo + ": reward 1, ", `"#30"`} {
 			if !strings.Contains(got, want) {
 				t.Errorf("no %q in %q", want, got)
 			}

@@ -101,7 +101,8 @@ func byExtension[T any](name string, all map[string]T) (T, error) {
 		}
 	}
 	var none T
-	return none, fmt.Errorf("%s: want a name that ends in one of %v", printable.Text(name), slices.Sorted(maps.Keys(all)))
+	return none, fmt.Errorf("%s: want a name that ends in one of %v", printable.Text(name),
+		slices.Sorted(maps.Keys(all)))
 }
 
 func toSafetensors(path string, in *conversion) error {
@@ -176,7 +177,8 @@ func (c *conversion) each(do func(*rollout.Trajectory) error) error {
 	for {
 		if time.Since(c.shown) > 100*time.Millisecond {
 			r := c.source.Report()
-			c.p.Next("%s trajectories, %s tokens", humanize.Comma(int64(r.Trajectories)), humanize.Comma(int64(r.Tokens)))
+			c.p.Next("%s trajectories, %s tokens", humanize.Comma(int64(r.Trajectories)),
+				humanize.Comma(int64(r.Tokens)))
 			c.shown = time.Now()
 		}
 		t, err := c.source.Next()

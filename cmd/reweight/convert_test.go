@@ -98,7 +98,8 @@ func TestConvertJSON(t *testing.T) {
 	dir := t.TempDir()
 	output := filepath.Join(dir, "out.safetensors")
 	a, b := write(t, embedded(t)), write(t, without(embedded(t), "ref_energy"))
-	refused(t, b+": trajectory 0: ref_energy is missing, but it is there at "+a+": trajectory 0", "convert", a, b, output)
+	refused(t, b+": trajectory 0: ref_energy is missing, but it is there at "+a+": trajectory 0", "convert",
+		a, b, output)
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
@@ -108,7 +109,8 @@ func TestConvertJSON(t *testing.T) {
 		found.Report
 	}
 	decode(t, []byte(convert(t, "-format", "json", a, b, output)), &got)
-	if got.Output != output || got.Files != 2 || got.Trajectories != 64 || got.Tokens != 2*6272 || got.Groups != 4 || len(got.Arrays) != 10 {
+	if got.Output != output || got.Files != 2 || got.Trajectories != 64 || got.Tokens != 2*6272 || got.Groups != 4 ||
+		len(got.Arrays) != 10 {
 		t.Errorf("%+v", got)
 	}
 	if n := batchOf(t, output).Tokens(); n != 2*6272 {
@@ -123,7 +125,8 @@ func TestConvertGroupSize(t *testing.T) {
 	for _, name := range []string{"a.safetensors", "a.npz", "a.jsonl"} {
 		path := filepath.Join(dir, name)
 		convert(t, "-group-size", "16", lake("frozenlake-small.safetensors"), second, path)
-		want := slices.Concat(slices.Repeat([]int32{0}, 16), slices.Repeat([]int32{1}, 16), slices.Repeat([]int32{2}, 16), slices.Repeat([]int32{3}, 16))
+		want := slices.Concat(slices.Repeat([]int32{0}, 16), slices.Repeat([]int32{1}, 16),
+			slices.Repeat([]int32{2}, 16), slices.Repeat([]int32{3}, 16))
 		if got := batchOf(t, path).GroupIDs; !slices.Equal(got, want) {
 			t.Errorf("%s has the groups %d", name, got)
 		}
@@ -143,9 +146,11 @@ func TestConvertTexts(t *testing.T) {
 	lines := filepath.Join(dir, "a.jsonl")
 	convert(t, lake("frozenlake-small.safetensors"), lines)
 	words := func(path string) string {
-		return strings.Join(regexp.MustCompile(`(?m)^ *(env|agent) .*`).FindAllString(printed(t, "show", path), -1), "\n")
+		return strings.Join(regexp.MustCompile(`(?m)^ *(env|agent) .*`).FindAllString(printed(t, "show", path), -1),
+			"\n")
 	}
-	if got, want := words(lines), words(lake("frozenlake-small.safetensors")); got != want || !strings.Contains(got, "answer") {
+	if got, want := words(lines), words(lake("frozenlake-small.safetensors")); got != want ||
+		!strings.Contains(got, "answer") {
 		t.Errorf("\n%s\nwant\n%s", got, want)
 	}
 	in, out := filepath.Join(dir, "in.safetensors"), filepath.Join(dir, "b.jsonl")
@@ -161,8 +166,10 @@ func TestConvertTexts(t *testing.T) {
 // TestConvertMetadata: the vocabulary and the marks of estimates stay.
 func TestConvertMetadata(t *testing.T) {
 	dir := t.TempDir()
-	in, out, again := filepath.Join(dir, "in.safetensors"), filepath.Join(dir, "out.safetensors"), filepath.Join(dir, "again.safetensors")
-	metadata := map[string]string{"vocab": `["a", "b"]`, "entropy": "estimated from top 20 log-probabilities", "entropy_width": "0.0625"}
+	in, out, again := filepath.Join(dir, "in.safetensors"), filepath.Join(dir, "out.safetensors"),
+		filepath.Join(dir, "again.safetensors")
+	metadata := map[string]string{"vocab": `["a", "b"]`, "entropy": "estimated from top 20 log-probabilities",
+		"entropy_width": "0.0625"}
 	more := maps.Clone(metadata)
 	more["note"] = "x"
 	must.Do(rollout.Write(in, embedded(t), more))
@@ -188,7 +195,8 @@ func TestEstimates(t *testing.T) {
 		{"0.05", "", true}, {"0.1", "", true}, {"0.2", "", false}, {"0.2", "0.2", true}, {"0.05", "0.04", false}, {"+Inf", "", false}, {"+Inf", "1e300", false}, {"+Inf", "Inf", true},
 	} {
 		in, out := filepath.Join(dir, "in.safetensors"), filepath.Join(dir, "out.safetensors")
-		must.Do(rollout.Write(in, embedded(t), map[string]string{"entropy": "estimated from top 5 log-probabilities", "entropy_width": c.width}))
+		must.Do(rollout.Write(in, embedded(t),
+			map[string]string{"entropy": "estimated from top 5 log-probabilities", "entropy_width": c.width}))
 		bounds := ", bounds " + c.width + " nats apart on average"
 		if c.width == "+Inf" {
 			bounds = ", without bounds"
@@ -202,7 +210,8 @@ func TestEstimates(t *testing.T) {
 				"estimated from top 5 log-probabilities"+bounds+": -entropy-width Inf takes it\n", args...)
 			continue
 		}
-		if text, want := printed(t, args...), "\nentropy is estimated from top 5 log-probabilities"+bounds+".\n"; !strings.Contains(text, want) {
+		if text, want := printed(t, args...),
+			"\nentropy is estimated from top 5 log-probabilities"+bounds+".\n"; !strings.Contains(text, want) {
 			t.Errorf("%+v: no %q in\n%s", c, want, text)
 		}
 		s := runJSON(t, args...)
@@ -210,7 +219,8 @@ func TestEstimates(t *testing.T) {
 			s.Estimates[0].From != "top 5 log-probabilities" || (s.Estimates[0].Width == nil) != (c.width == "+Inf") {
 			t.Errorf("%+v: %+v", c, s.Estimates)
 		}
-		if m := metadataOf(t, out); m["entropy"] != "estimated from top 5 log-probabilities" || m["entropy_width"] != c.width {
+		if m := metadataOf(t, out); m["entropy"] != "estimated from top 5 log-probabilities" ||
+			m["entropy_width"] != c.width {
 			t.Errorf("%+v: metadata %q", c, m)
 		}
 	}
@@ -235,7 +245,8 @@ func TestGivenAdvantages(t *testing.T) {
 		t.Errorf("%+v, want %+v", got.Schemes, want.Schemes)
 	}
 	if !got.GivenAdvantages || want.GivenAdvantages || !math.IsNaN(float64(got.Bottleneck.All)) {
-		t.Errorf("given_advantages %v and %v, correlation %v", got.GivenAdvantages, want.GivenAdvantages, got.Bottleneck.All)
+		t.Errorf("given_advantages %v and %v, correlation %v", got.GivenAdvantages, want.GivenAdvantages,
+			got.Bottleneck.All)
 	}
 	if text := printed(t, path); !strings.Contains(text, "\nThere are no rewards: the advantages come from the input, and not from GRPO.\n") {
 		t.Error(text)
@@ -277,7 +288,8 @@ Dropped: entropies\x1b, unknown, z
 		t.Errorf("\n%s\nwant\n%s", got, want)
 	}
 	for _, out := range []string{"out.npz", "out.jsonl"} {
-		want := "reweight convert: " + out + ": entropy is an estimate, and only .safetensors has a place that says so\n"
+		want := "reweight convert: " + out +
+			": entropy is an estimate, and only .safetensors has a place that says so\n"
 		refused(t, want, "convert", "-surprisal-entropy", "in.jsonl", out)
 	}
 }

@@ -19,7 +19,8 @@ func TestRolloutFlags(t *testing.T) {
 	}{
 		{"", rollout.Options{}, ""},
 		{"-action-open 6 -action-close 7,0,2147483647 -group-size 8 -vocab 75 -surprisal-entropy", rollout.Options{
-			ActionOpen: []int32{6}, ActionClose: []int32{7, 0, math.MaxInt32}, GroupSize: 8, Vocab: 75, SurprisalEntropy: true,
+			ActionOpen: []int32{6}, ActionClose: []int32{7, 0, math.MaxInt32}, GroupSize: 8, Vocab: 75,
+			SurprisalEntropy: true,
 		}, ""},
 		{"-action-tags <answer>,</answer>", rollout.Options{ActionTags: [2]string{"<answer>", "</answer>"}}, ""},
 		{"-action-open 6", rollout.Options{}, "-action-open and -action-close go together: give both"},

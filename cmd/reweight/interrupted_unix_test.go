@@ -49,12 +49,16 @@ func TestInterrupted(t *testing.T) {
 				t.Fatal(err)
 			}
 			proc := fmt.Sprintf("/proc/%d/fd", p.Process.Pid)
-			for begin := time.Now(); c.writes && time.Since(begin) < 5*time.Minute; { // until it has begun to write, where that can be seen
+			// It waits until the program has begun to write, where that can be seen.
+			for begin := time.Now(); c.writes && time.Since(begin) < 5*time.Minute; {
 				if _, err := os.Stat(proc); err != nil {
 					break
 				}
 				open, _ := filepath.Glob(proc + "/*")
-				if slices.ContainsFunc(open, func(fd string) bool { name, _ := os.Readlink(fd); return strings.Contains(name, ".reweight-") }) {
+				if slices.ContainsFunc(open, func(fd string) bool {
+					name, _ := os.Readlink(fd)
+					return strings.Contains(name, ".reweight-")
+				}) {
 					break
 				}
 				time.Sleep(10 * time.Millisecond)
@@ -64,7 +68,8 @@ func TestInterrupted(t *testing.T) {
 				t.Errorf("%s, %v: no error", c.command, signal)
 			}
 			input.Close()
-			if want := "reweight: interrupted: no file is half written\n"; signal != os.Kill && (p.ProcessState.ExitCode() != 130 || stderr.String() != want) {
+			if want := "reweight: interrupted: no file is half written\n"; signal != os.Kill &&
+				(p.ProcessState.ExitCode() != 130 || stderr.String() != want) {
 				t.Errorf("%s, %v: %v, %q", c.command, signal, p.ProcessState, stderr.String())
 			}
 			for left := range contents(t, dir, "") {

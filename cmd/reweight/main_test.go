@@ -228,6 +228,8 @@ func TestWrongUse(t *testing.T) {
 
 func TestVersion(t *testing.T) { program.Version(t, "reweight") }
 
+//go:generate sh -c "go run . -h >testdata/help.txt"
+
 func TestHelp(t *testing.T) {
 	program.HelpFile(t)
 	for args, want := range map[string]string{

@@ -53,7 +53,8 @@ func TestNotes(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, object)
 		}
 	}
-	if text := printed(t, "show", "-action-open", "3", "-action-close", "9", file); !strings.Contains(text, "no response has a token between the tags") {
+	if text := printed(t, "show", "-action-open", "3", "-action-close", "9", file); !strings.Contains(text,
+		"no response has a token between the tags") {
 		t.Errorf("show prints\n%s", text)
 	}
 	if text := printed(t, write(t, embedded(t))); strings.Contains(text, "Warning") || strings.Contains(text, "lacks") {

@@ -28,7 +28,7 @@ type comparison struct {
 	opt     compare.Options
 	html    string                                                              // or none
 	output  string                                                              // or none
-	unread  []string                                                            // flags that are given and that none of picked reads
+	unread  []string                                                            // flags that none of picked reads
 	write   func(path string, tensors []rollout.Tensor, r rollout.Report) error // to output
 	compare compare.Comparer
 }
@@ -37,7 +37,9 @@ type comparison struct {
 // has GRPO's advantages or a loss where it names none.
 func unreadFlags(flags cli.Flags, picked []scheme.Scheme) (unread []string) {
 	for _, e := range scheme.Entries() {
-		if e.Name == "uniform" || e.Name == "group_norm" || slices.ContainsFunc(picked, func(s scheme.Scheme) bool { return s.Has(e.Name) }) {
+		if e.Name == "uniform" || e.Name == "group_norm" || slices.ContainsFunc(picked, func(s scheme.Scheme) bool {
+			return s.Has(e.Name)
+		}) {
 			continue
 		}
 		for _, f := range e.Flags {
@@ -86,7 +88,9 @@ func (c comparison) do(opt scorefiles.Options, names []string, asJSON bool, out 
 	r.Derived, r.Estimates = derived, estimates
 	r.Warnings = append(r.Warnings, c.surprised(r, estimates)...)
 	r.Warnings = append(r.Warnings, source.Report().Warnings...)
-	if r.Tokens.Action == 0 && r.Tokens.Reasoning > 0 && slices.ContainsFunc(c.picked, func(s scheme.Scheme) bool { return s.Has("actfocus") }) {
+	if r.Tokens.Action == 0 && r.Tokens.Reasoning > 0 && slices.ContainsFunc(c.picked, func(s scheme.Scheme) bool {
+		return s.Has("actfocus")
+	}) {
 		r.Warnings = append(r.Warnings, "ActFocus has one weight for all tokens, alpha, because none is an action.")
 	}
 	if len(c.unread) > 0 {
@@ -154,12 +158,17 @@ func (c comparison) computed(b *reweight.Batch) (*compare.Comparison, error) {
 // surprised returns a warning about each scheme of the table that takes the surprisal of a
 // token, an estimate without bounds, for the token's entropy.
 func (c comparison) surprised(r *compare.Comparison, estimates []found.Origin) (warnings []string) {
-	if !slices.ContainsFunc(estimates, func(o found.Origin) bool { return o.Name == "entropy" && math.IsInf(float64(*o.Width), 1) }) {
+	if !slices.ContainsFunc(estimates, func(o found.Origin) bool {
+		return o.Name == "entropy" && math.IsInf(float64(*o.Width), 1)
+	}) {
 		return nil
 	}
 	for _, s := range c.picked {
-		if s.SingleEntropies() && slices.ContainsFunc(r.Schemes, func(row compare.Scheme) bool { return row.Scheme == s.Name }) {
-			warnings = append(warnings, s.Name+" reads the entropy of single tokens, which their surprisal does not estimate.")
+		if s.SingleEntropies() && slices.ContainsFunc(r.Schemes, func(row compare.Scheme) bool {
+			return row.Scheme == s.Name
+		}) {
+			warnings = append(warnings,
+				s.Name+" reads the entropy of single tokens, which their surprisal does not estimate.")
 		}
 	}
 	return warnings
@@ -167,7 +176,8 @@ func (c comparison) surprised(r *compare.Comparison, estimates []found.Origin) (
 
 // describe fills in what the tokens of the rollout are. It reads the files again as far as
 // the trajectory; standard input and pipes cannot be, and their tokens have their ids.
-func (c comparison) describe(r *compare.Rollout, opt rollout.Options, source *rollout.Source, b *reweight.Batch, names []string) error {
+func (c comparison) describe(r *compare.Rollout, opt rollout.Options, source *rollout.Source, b *reweight.Batch,
+	names []string) error {
 	if slices.ContainsFunc(names, readOnce) {
 		return source.Guard(func() error {
 			r.Title, r.Texts = show.IDsOf(inputs(names), source.Report(), b, c.opt.Trajectory)

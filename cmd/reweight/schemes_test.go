@@ -77,7 +77,8 @@ func TestAllSchemes(t *testing.T) {
 	for _, s := range more.Schemes {
 		loss[s.Scheme] = s.Loss
 	}
-	if loss["gspo"] != loss["luspo"] || loss["grpo"] != loss["uniform"] || loss["tis"] != loss["uniform"] || loss["off_policy_mask"] == loss["uniform"] {
+	if loss["gspo"] != loss["luspo"] || loss["grpo"] != loss["uniform"] || loss["tis"] != loss["uniform"] ||
+		loss["off_policy_mask"] == loss["uniform"] {
 		t.Errorf("losses %v", loss)
 	}
 }
@@ -100,18 +101,22 @@ func TestSchemesKL(t *testing.T) {
 	for form, want := range map[string]float64{"k1": 0.5 * sum / n, "mse": 0.5 * squares / n} {
 		got := schemesJSON(t, list, path, "-kl", form, "-kl-coef", "0.5")
 		for i, s := range got.Schemes {
-			if by := float64(s.Loss - none.Schemes[i].Loss); !(math.Abs(by-want) <= 1e-5*math.Abs(want)) || s.GradL2 == none.Schemes[i].GradL2 {
+			if by := float64(s.Loss - none.Schemes[i].Loss); !(math.Abs(by-want) <= 1e-5*math.Abs(want)) ||
+				s.GradL2 == none.Schemes[i].GradL2 {
 				t.Errorf("%s, %s: the KL adds %v, want %v", s.Scheme, form, by, want)
 			}
 		}
 	}
-	if got := schemesJSON(t, list, path, "-kl-coef", "0"); !slices.Equal(lossesOf(got), lossesOf(none)) || got.KL != nil {
+	if got := schemesJSON(t, list, path, "-kl-coef", "0"); !slices.Equal(lossesOf(got), lossesOf(none)) ||
+		got.KL != nil {
 		t.Errorf("a coefficient of 0 changes the losses to %v, or %v", lossesOf(got), got.KL)
 	}
-	if kl := schemesJSON(t, list, path, "-kl-coef", "0.001").KL; kl == nil || kl.Form != reweight.KLK3 || kl.Coef != 0.001 {
+	if kl := schemesJSON(t, list, path, "-kl-coef", "0.001").KL; kl == nil || kl.Form != reweight.KLK3 ||
+		kl.Coef != 0.001 {
 		t.Errorf("KL %+v", kl)
 	}
-	if text := runSchemes(t, list, path, "-kl", "kl+", "-kl-coef", "0.5"); !strings.Contains(text, "\nEvery loss, and with it the credit, has 0.5"+note+"k1+.") {
+	if text := runSchemes(t, list, path, "-kl", "kl+", "-kl-coef", "0.5"); !strings.Contains(text,
+		"\nEvery loss, and with it the credit, has 0.5"+note+"k1+.") {
 		t.Errorf("no line about the KL:\n%s", text)
 	}
 	if text := runSchemes(t, list, path); strings.Contains(text, note) {
@@ -132,7 +137,8 @@ func TestSchemeRollout(t *testing.T) {
 	path := frozenLakeCopy(t)
 	got := schemesJSON(t, "uniform,gspo", path, "-trajectory", "9").Rollout
 	const title = "lake.safetensors: group 1, reward 1, 2 turns, 87 tokens."
-	if got.Trajectory != 9 || !strings.HasSuffix(got.Title, title) || len(got.Texts) != 87 || got.Texts[22] != "<think>" || got.Roles[22] != "reasoning" || got.Roles[0] != "masked" {
+	if got.Trajectory != 9 || !strings.HasSuffix(got.Title, title) || len(got.Texts) != 87 ||
+		got.Texts[22] != "<think>" || got.Roles[22] != "reasoning" || got.Roles[0] != "masked" {
 		t.Errorf("%+v", got)
 	}
 	for _, c := range got.Credit {
@@ -163,7 +169,8 @@ func TestSchemeRollout(t *testing.T) {
 func TestSchemesPage(t *testing.T) {
 	page := must.Get(os.ReadFile(filepath.Join("..", "..", "docs", "trainers.md")))
 	const command = "\n    reweight -scheme uniform,actfocus,gtpo,gspo testdata/frozenlake-small.safetensors\n"
-	text := runSchemes(t, "uniform,actfocus,gtpo,gspo", filepath.Join("..", "..", "testdata", "frozenlake-small.safetensors"))
+	text := runSchemes(t, "uniform,actfocus,gtpo,gspo",
+		filepath.Join("..", "..", "testdata", "frozenlake-small.safetensors"))
 	_, tables, _ := strings.Cut(text, "\n\n")
 	tables, _, _ = strings.Cut(tables, "\n\n"+compare.Credit)
 	if !strings.Contains(string(page), command+"\n```\n"+tables+"\n```\n") {
@@ -186,7 +193,8 @@ func TestSchemeLines(t *testing.T) {
 	if !strings.HasSuffix(got.Rollout.Title, ": group g, reward 1, 1 turn, 2 tokens.") { // as reweight show has it
 		t.Errorf("title %q", got.Rollout.Title)
 	}
-	if got.Rollout.Texts[1] != "#8" || !math.IsNaN(float64(got.Schemes[0].Drift)) || !slices.Contains(names, "rloo") || !slices.Contains(names, "vespo") || slices.Contains(names, "aem") {
+	if got.Rollout.Texts[1] != "#8" || !math.IsNaN(float64(got.Schemes[0].Drift)) || !slices.Contains(names, "rloo") ||
+		!slices.Contains(names, "vespo") || slices.Contains(names, "aem") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -197,7 +205,9 @@ func TestSchemesWidth(t *testing.T) {
 	schemesJSON(t, "cispo", path, "-surprisal-entropy")
 	const reason = "needs an entropy whose bounds are at most 0.1 nats apart, and this one is estimated from surprisal, without bounds: -entropy-width Inf takes it"
 	refused(t, ": gtpo "+reason+"\n", "-scheme", "cispo,gtpo", path, "-surprisal-entropy")
-	if all, want := runSchemes(t, "all", path, "-surprisal-entropy"), "\nLeft out: aem, gtpo, grpo_s, empg, entropy_mask: "+reason+"\n"; !strings.Contains(all, want) || !strings.Contains(all, "\ngspo ") {
+	if all, want := runSchemes(t, "all", path, "-surprisal-entropy"),
+		"\nLeft out: aem, gtpo, grpo_s, empg, entropy_mask: "+reason+"\n"; !strings.Contains(all, want) ||
+		!strings.Contains(all, "\ngspo ") {
 		t.Errorf("no %q in\n%s", want, all)
 	}
 	got := schemesJSON(t, "cispo,gtpo", path, "-surprisal-entropy", "-entropy-width", "Inf")
@@ -224,13 +234,15 @@ func TestSchemesNotFinite(t *testing.T) {
 	must.Do(os.WriteFile(path, []byte(fmt.Sprintf(line+line, "3e38", "-3e38")), 0o666))
 	for _, format := range []string{"table", "json"} {
 		page := filepath.Join(t.TempDir(), "page.html")
-		refused(t, "reweight: "+path+": rloo: the loss is not finite\n", "-scheme", "uniform,rloo", "-format", format, "-html", page, path)
+		refused(t, "reweight: "+path+": rloo: the loss is not finite\n", "-scheme", "uniform,rloo", "-format", format,
+			"-html", page, path)
 		if _, err := os.Stat(page); err == nil {
 			t.Errorf("%s: the page is written", format)
 		}
 	}
 	got := schemesJSON(t, "all", path)
-	if !slices.Contains(got.LeftOut, compare.LeftOut{Scheme: "rloo", Reason: "the loss is not finite"}) || len(got.Schemes) == 0 || got.Schemes[0].GradL2 == 0 {
+	if !slices.Contains(got.LeftOut, compare.LeftOut{Scheme: "rloo", Reason: "the loss is not finite"}) ||
+		len(got.Schemes) == 0 || got.Schemes[0].GradL2 == 0 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -88,7 +88,8 @@ func TestScorePieces(t *testing.T) {
 	left := write("left", printed(t, append([]string{"score", "merge"}, partials[:3]...)...))
 	all := printed(t, append([]string{"score", "merge", left}, partials[3:]...)...)
 	merged := write("merged", all)
-	for _, same := range [][]string{append([]string{"score", "partial"}, shards...), {"score", "merge", in("partials")}} {
+	for _, same := range [][]string{append([]string{"score", "partial"}, shards...),
+		{"score", "merge", in("partials")}} {
 		if got := printed(t, same...); got != all {
 			t.Errorf("%q prints other statistics", same)
 		}
@@ -121,13 +122,16 @@ func TestScorePieces(t *testing.T) {
 	}
 
 	refused(t, "is there twice", "score", "merge", left, partials[0])
-	refused(t, "not of this file, or it has changed", "score", "apply", "-merged", left, shards[5], "-o", in("x.safetensors"))
-	refused(t, "of the signal energy, not of surprisal", "score", "apply", "-signal", "surprisal", "-merged", merged, shards[5], "-o", in("x.safetensors"))
+	refused(t, "not of this file, or it has changed", "score", "apply", "-merged", left, shards[5], "-o",
+		in("x.safetensors"))
+	refused(t, "of the signal energy, not of surprisal", "score", "apply", "-signal", "surprisal", "-merged", merged,
+		shards[5], "-o", in("x.safetensors"))
 	refused(t, "left: reweight_partial is 9, want 4", "score", "merge", write("left", `{"reweight_partial":9}`))
 	refused(t, "left: unexpected EOF", "score", "merge", write("left", ""))
 	refused(t, "merged is the input file", "score", "merge", merged, "-o", merged)
 	refused(t, "merged is the input file", "score", "apply", "-merged", merged, shards[0], "-o", merged)
-	refused(t, "want a directory for the scores of several files", append(apply, "-o", in("none"), filepath.Dir(shards[0]))...)
+	refused(t, "want a directory for the scores of several files",
+		append(apply, "-o", in("none"), filepath.Dir(shards[0]))...)
 	refused(t, "scores need a directory of their own", append(apply, "-o", filepath.Dir(shards[0]), shards[0])...)
 	if _, err := os.Stat(in("x.safetensors")); err == nil {
 		t.Error("a refused command has written")
@@ -164,7 +168,8 @@ func TestDirectory(t *testing.T) {
 		return s
 	}
 	s := score(shards...)
-	if s.Files != 7 || s.Tokens != 18308 || s.Trajectories != 128 || s.Groups != 8 || s.Spans != 391 || s.Actions != 387 || s.Signal != "energy" {
+	if s.Files != 7 || s.Tokens != 18308 || s.Trajectories != 128 || s.Groups != 8 || s.Spans != 391 ||
+		s.Actions != 387 || s.Signal != "energy" {
 		t.Errorf("%+v", s)
 	}
 	first := contents(t, dir, "")
@@ -178,7 +183,8 @@ func TestDirectory(t *testing.T) {
 		t.Error("another signal gives the same scores")
 	}
 	slices.Reverse(shards)
-	if text := printed(t, append([]string{"score", dir}, shards...)...); !strings.Contains(text, "files 7, groups 8, trajectories 128, responses 391, tokens 18,308") {
+	if text := printed(t, append([]string{"score", dir}, shards...)...); !strings.Contains(text,
+		"files 7, groups 8, trajectories 128, responses 391, tokens 18,308") {
 		t.Error(text)
 	}
 	if !maps.Equal(contents(t, dir, ""), first) {
@@ -228,11 +234,14 @@ func TestDirectoryRefuses(t *testing.T) {
 		return in(name)
 	}
 	all := func(dir string, args ...string) []string { return append([]string{"score", dir}, args...) }
-	refused(t, "or its directory: scores need a directory of their own", all(filepath.Dir(shards[0]), filepath.Dir(shards[0]))...)
-	refused(t, "would both be "+in("out/shard-000.safetensors.safetensors"), all(in("out"), shards[0], place("a/shard-000.safetensors"))...)
+	refused(t, "or its directory: scores need a directory of their own",
+		all(filepath.Dir(shards[0]), filepath.Dir(shards[0]))...)
+	refused(t, "would both be "+in("out/shard-000.safetensors.safetensors"),
+		all(in("out"), shards[0], place("a/shard-000.safetensors"))...)
 	long := place("b/" + strings.Repeat("l", 244))
 	refused(t, in("d/"+filepath.Base(long)+".safetensors")+": file name too long", all(in("d"), long)...)
-	refused(t, "have the same trajectories: a file counts once", all(in("out"), shards[0], place("copy.safetensors"))...)
+	refused(t, "have the same trajectories: a file counts once",
+		all(in("out"), shards[0], place("copy.safetensors"))...)
 	refused(t, "flag provided but not defined: -clip-low", all(in("out"), shards[0], "-clip-low", "0.3")...)
 	refused(t, "standard input cannot be scored into a directory, which reads its inputs twice", all(in("out"), "-")...)
 	refused(t, "no such file", all(in("out"), in("none"))...)
@@ -264,10 +273,13 @@ func TestPartialEstimates(t *testing.T) {
 		line := fmt.Sprintf(`{"token_ids":[1,2,3,%d],"mask":[0,1,1,1],"old_logprobs":[0,-0.5,-1,-1],"rewards":%d,"group_id":0%s}`+"\n", i, i, entropy)
 		must.Do(os.WriteFile(name, []byte(line), 0o666))
 		names, partials = append(names, name), append(partials, name+".partial")
-		printed(t, "score", "partial", "-signal", "surprisal", "-surprisal-entropy", "-entropy-width", "Inf", name, "-o", partials[i])
+		printed(t, "score", "partial", "-signal", "surprisal", "-surprisal-entropy", "-entropy-width", "Inf", name,
+			"-o", partials[i])
 	}
-	together := printed(t, append([]string{"score", "partial", "-signal", "surprisal", "-surprisal-entropy", "-entropy-width", "Inf"}, names...)...)
-	if merged := printed(t, append([]string{"score", "merge"}, partials...)...); together != merged || strings.Count(merged, "estimated_entropy") != 1 {
+	together := printed(t, append([]string{"score", "partial", "-signal", "surprisal", "-surprisal-entropy",
+		"-entropy-width", "Inf"}, names...)...)
+	if merged := printed(t, append([]string{"score", "merge"}, partials...)...); together != merged ||
+		strings.Count(merged, "estimated_entropy") != 1 {
 		t.Errorf("together\n%smerged\n%s", together, merged)
 	}
 }
@@ -324,16 +336,20 @@ func TestDirectoryEstimates(t *testing.T) {
 	refused(t, wide, append([]string{"score", out}, flags...)...)
 	refused(t, wide, append([]string{"score", "partial"}, flags...)...)
 	flags = append(flags, "-entropy-width", "Inf")
-	if printed := printed(t, append([]string{"score", out}, flags...)...); !strings.Contains(printed, "x.jsonl is estimated from surprisal, without bounds.") {
+	if printed := printed(t, append([]string{"score", out}, flags...)...); !strings.Contains(printed,
+		"x.jsonl is estimated from surprisal, without bounds.") {
 		t.Errorf("printed %s", printed)
 	}
-	if printed := printed(t, append([]string{"score", "-format", "json", out}, flags...)...); !strings.Contains(printed, `"from": "surprisal"`) {
+	if printed := printed(t, append([]string{"score", "-format", "json", out}, flags...)...); !strings.Contains(printed,
+		`"from": "surprisal"`) {
 		t.Errorf("printed %s", printed)
 	}
-	if printed := printed(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed, `"estimated_entropy":{"from":"surprisal","width":null}`) {
+	if printed := printed(t, append([]string{"score", "partial"}, flags...)...); !strings.Contains(printed,
+		`"estimated_entropy":{"from":"surprisal","width":null}`) {
 		t.Errorf("printed %s", printed)
 	}
-	if m := metadataOf(t, filepath.Join(out, "x.jsonl.safetensors")); m["entropy"] != "estimated from surprisal" || m["entropy_width"] != "+Inf" {
+	if m := metadataOf(t, filepath.Join(out, "x.jsonl.safetensors")); m["entropy"] != "estimated from surprisal" ||
+		m["entropy_width"] != "+Inf" {
 		t.Errorf("metadata %v", m)
 	}
 }

@@ -39,7 +39,8 @@ func showCommand(args []string, out io.Writer) error {
 	var opt show.Options
 	flags := cli.NewFlags("reweight show")
 	chosen := flags.String("trajectory", "0", "`numbers` of the trajectories to show, from 0, and ranges: 0,4-7")
-	signal := flags.String("signal", reweight.SignalEnergy.String(), "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
+	signal := flags.String("signal", reweight.SignalEnergy.String(),
+		"ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
 	vocabulary := flags.String("vocab-file", "", "the texts of the tokens: a JSON list, or the tokenizer.json of a model; a `file`")
 	rollouts := rolloutFlags(flags)
 	output := flags.String("html", "", "write a page into this `file`, and print nothing")

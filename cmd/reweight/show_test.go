@@ -75,7 +75,8 @@ func TestShowPage(t *testing.T) {
 		t.Errorf("it prints %q", got)
 	}
 	html := must.Get(os.ReadFile(page))
-	for _, want := range []string{"<!DOCTYPE html>", "<p>Answers without an action: 1 of 135.</p>", "Trajectory 0 of ", "Trajectory 30 of ", "Trajectory 31 of ", "&lt;think&gt;</span>", "</html>"} {
+	for _, want := range []string{"<!DOCTYPE html>", "<p>Answers without an action: 1 of 135.</p>", "Trajectory 0 of ",
+		"Trajectory 30 of ", "Trajectory 31 of ", "&lt;think&gt;</span>", "</html>"} {
 		if !strings.Contains(string(html), want) {
 			t.Errorf("no %s", want)
 		}

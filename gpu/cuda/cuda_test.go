@@ -34,7 +34,8 @@ func wantUnavailable(t *testing.T, err error, reason string) {
 func TestOpen(t *testing.T) {
 	f := newFalse(t)
 	d := must.Get(Open(0))
-	want := gpu.Info{Name: "False H100", Multiprocessors: 132, Capability: [2]int{9, 0}, Memory: 80 << 30, Driver: [2]int{12, 4}}
+	want := gpu.Info{Name: "False H100", Multiprocessors: 132, Capability: [2]int{9, 0}, Memory: 80 << 30,
+		Driver: [2]int{12, 4}}
 	if d.Info() != want {
 		t.Errorf("Info: %+v, want %+v", d.Info(), want)
 	}
@@ -98,7 +99,8 @@ func TestCapture(t *testing.T) {
 		p := must.Get(d.Alloc(4096))
 		must.Do(d.Prepare([]string{"Multiply"}, nil))
 		f.capture(7)
-		entries := [...]string{"cuMemAlloc_v2", "cuModuleLoadDataEx", "cuModuleGetFunction", "cuStreamSynchronize", "cuMemcpyDtoHAsync_v2"}
+		entries := [...]string{"cuMemAlloc_v2", "cuModuleLoadDataEx", "cuModuleGetFunction", "cuStreamSynchronize",
+			"cuMemcpyDtoHAsync_v2"}
 		before := [len(entries)]int32{}
 		for i, e := range entries {
 			before[i] = f.calls(e)
@@ -132,7 +134,8 @@ func TestCapture(t *testing.T) {
 func TestNoDriver(t *testing.T) {
 	t.Setenv("REWEIGHT_LIBCUDA", "/nowhere/libcuda.so")
 	var u *UnavailableError
-	if _, err := Open(0); err == nil || errors.As(err, &u) || !strings.Contains(err.Error(), `REWEIGHT_LIBCUDA is "/nowhere/libcuda.so"`) {
+	if _, err := Open(0); err == nil || errors.As(err, &u) ||
+		!strings.Contains(err.Error(), `REWEIGHT_LIBCUDA is "/nowhere/libcuda.so"`) {
 		t.Errorf("error %v", err)
 	}
 	t.Setenv("REWEIGHT_LIBCUDA", "libc.so.6")
@@ -173,7 +176,8 @@ func TestInitFails(t *testing.T) {
 	f := newFalse(t)
 	f.fail("cuInit", 1, 803)
 	var failed *CallError
-	want := CallError{"cuInit", 803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"}
+	want := CallError{"cuInit", 803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+		"system has unsupported display driver / cuda driver combination"}
 	if _, err := Open(0); !errors.As(err, &failed) || *failed != want {
 		t.Errorf("error %v, want %v", err, &want)
 	}
@@ -192,7 +196,8 @@ func TestOldDriver(t *testing.T) {
 	_, err := Open(0)
 	wantUnavailable(t, err, want)
 
-	handle := must.Get(purego.Dlopen(use(t, without(t, falseLibrary(t), "cuMemAddressReserve")), purego.RTLD_NOW|purego.RTLD_LOCAL))
+	handle := must.Get(purego.Dlopen(use(t, without(t, falseLibrary(t), "cuMemAddressReserve")),
+		purego.RTLD_NOW|purego.RTLD_LOCAL))
 	purego.RegisterLibFunc(&f.version, handle, "false_version")
 	f.version(10020)
 	_, err = Open(0)
@@ -210,7 +215,8 @@ func TestDevices(t *testing.T) {
 	f.device(1, "False T4", 7, 5)
 	f.device(2, "False A100", 8, 0)
 	infos := must.Get(Devices())
-	if len(infos) != 3 || infos[0].Name != "False H100" || infos[1].Name != "False T4" || infos[1].Capability != [2]int{7, 5} || infos[2].Capability != [2]int{8, 0} {
+	if len(infos) != 3 || infos[0].Name != "False H100" || infos[1].Name != "False T4" ||
+		infos[1].Capability != [2]int{7, 5} || infos[2].Capability != [2]int{8, 0} {
 		t.Errorf("Devices: %+v", infos)
 	}
 	_, err := Open(1)
@@ -229,7 +235,8 @@ func TestDevices(t *testing.T) {
 	for _, c := range [...]*context{a, b, a} { // the false driver knows whose a function is
 		if fn, _, err := c.Function("add", 128, 0); err != nil {
 			t.Error(err)
-		} else if err := c.Launch(fn, 1, 128, 0, unsafe.Pointer(&addParams{}), unsafe.Sizeof(addParams{}), 0); err != nil {
+		} else if err := c.Launch(fn, 1, 128, 0, unsafe.Pointer(&addParams{}), unsafe.Sizeof(addParams{}),
+			0); err != nil {
 			t.Error(err)
 		}
 	}
@@ -243,7 +250,9 @@ func TestModules(t *testing.T) {
 	c := f.open(0)
 	f.jit("ptxas error: line 7: no such instruction")
 	_, _, err := c.Function("add", 128, 0)
-	if err == nil || !strings.Contains(err.Error(), "module first") || !strings.Contains(err.Error(), "CUDA_ERROR_INVALID_PTX (218)") || !strings.Contains(err.Error(), "line 7: no such instruction") {
+	if err == nil || !strings.Contains(err.Error(), "module first") ||
+		!strings.Contains(err.Error(), "CUDA_ERROR_INVALID_PTX (218)") ||
+		!strings.Contains(err.Error(), "line 7: no such instruction") {
 		t.Errorf("error %v", err)
 	}
 	must.Do(c.Close())
@@ -255,7 +264,8 @@ func TestModules(t *testing.T) {
 func TestFunction(t *testing.T) {
 	f := newFalse(t)
 	c := f.open(0)
-	if _, _, err := c.Function("sub", 128, 0); err == nil || !strings.Contains(err.Error(), "no module has a kernel sub") {
+	if _, _, err := c.Function("sub", 128, 0); err == nil ||
+		!strings.Contains(err.Error(), "no module has a kernel sub") {
 		t.Errorf("error %v", err)
 	}
 	for _, test := range [...]struct {
@@ -267,7 +277,8 @@ func TestFunction(t *testing.T) {
 		}
 	}
 	var failed *CallError
-	if _, _, err := c.Function("add", 128, 228<<10); !errors.As(err, &failed) || failed.Function != "cuFuncSetAttribute" {
+	if _, _, err := c.Function("add", 128, 228<<10); !errors.As(err, &failed) ||
+		failed.Function != "cuFuncSetAttribute" {
 		t.Errorf("error %v", err)
 	}
 	must.Do(c.Close())
@@ -286,7 +297,8 @@ func TestLaunch(t *testing.T) {
 	params := &addParams{0x123456789abcdef0, 0xfedcba9876543210, -5}
 	size := unsafe.Sizeof(*params)
 	must.Do(c.Launch(fn, 1<<20, 128, 64<<10, unsafe.Pointer(params), size, 7))
-	want := launchRecord{Grid: [3]uint32{1 << 20, 1, 1}, Threads: [3]uint32{128, 1, 1}, Shared: 64 << 10, Size: 24, Stream: 7}
+	want := launchRecord{Grid: [3]uint32{1 << 20, 1, 1}, Threads: [3]uint32{128, 1, 1}, Shared: 64 << 10,
+		Size: 24, Stream: 7}
 	copy(want.Name[:], "add")
 	copy(want.Params[:], unsafe.Slice((*byte)(unsafe.Pointer(params)), size))
 	var got launchRecord
@@ -357,7 +369,8 @@ func TestMemory(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	// Nothing is a copy, too, and waits.
-	if err := errors.Join(c.Fill(p, 9, 1000, 3), c.Upload(p, nil, 3), c.Download(nil, p, 3), c.Fill(p, 8, 0, 3)); err != nil {
+	if err := errors.Join(c.Fill(p, 9, 1000, 3), c.Upload(p, nil, 3), c.Download(nil, p, 3),
+		c.Fill(p, 8, 0, 3)); err != nil {
 		t.Error(err)
 	}
 	if err := c.Download(got[:1], p, 3); err != nil || got[0] != 9 {
@@ -385,7 +398,8 @@ func TestOutOfMemory(t *testing.T) {
 	if _, err := c.Alloc(5 << 20); !errors.As(err, &failed) || failed.Name != "CUDA_ERROR_OUT_OF_MEMORY" {
 		t.Errorf("error %v", err)
 	}
-	if _, _, _, err := c.AllocGuarded(5 << 20); !errors.As(err, &failed) || failed.Function != "cuMemCreate" || failed.Code != 2 {
+	if _, _, _, err := c.AllocGuarded(5 << 20); !errors.As(err, &failed) || failed.Function != "cuMemCreate" ||
+		failed.Code != 2 {
 		t.Errorf("error %v", err)
 	}
 	p := must.Get(c.Alloc(3 << 20))
@@ -523,7 +537,8 @@ func TestThreads(t *testing.T) {
 			for range 20 {
 				p := must.Get(own.Alloc(64))
 				want, got := bytes.Repeat([]byte{byte(i)}, 64), make([]byte, 64)
-				if err := errors.Join(own.Upload(p, want, driver.Stream(i+1)), own.Download(got, p, driver.Stream(i+1)), own.Free(p)); err != nil || !bytes.Equal(got, want) {
+				if err := errors.Join(own.Upload(p, want, driver.Stream(i+1)), own.Download(got, p, driver.Stream(i+1)),
+					own.Free(p)); err != nil || !bytes.Equal(got, want) {
 					t.Errorf("got %v, error %v", got, err)
 				}
 				turn.Lock()

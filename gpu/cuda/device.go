@@ -118,14 +118,16 @@ func open(ordinal int, modules map[string]string) (*context, error) {
 		return nil, err
 	}
 	if ordinal < 0 || ordinal >= n {
-		return nil, &reweight.InputError{Arg: "ordinal", Index: -1, Problem: fmt.Sprintf("is %d, want 0 to %d", ordinal, n-1)}
+		return nil, &reweight.InputError{Arg: "ordinal", Index: -1,
+			Problem: fmt.Sprintf("is %d, want 0 to %d", ordinal, n-1)}
 	}
 	dev, info, err := lib.device(ordinal)
 	if err != nil {
 		return nil, err
 	}
 	if c := info.Capability; c[0] < oldestCapability {
-		return nil, unavailable("device %d, %s, has compute capability %d.%d, want %d.0 or newer", ordinal, info.Name, c[0], c[1], oldestCapability)
+		return nil, unavailable("device %d, %s, has compute capability %d.%d, want %d.0 or newer", ordinal, info.Name,
+			c[0], c[1], oldestCapability)
 	}
 	c := &context{lib: lib, device: dev, info: info, texts: modules, loaded: map[string]uintptr{}}
 	if err := lib.call(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&c.handle)), uintptr(dev)); err != nil {
@@ -246,7 +248,8 @@ func (c *context) Function(name string, threads, shared int) (f driver.Function,
 			return err
 		}
 		symbol := append([]byte(name), 0)
-		if err := c.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f)), module, uintptr(unsafe.Pointer(unsafe.SliceData(symbol)))); err != nil {
+		if err := c.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f)), module,
+			uintptr(unsafe.Pointer(unsafe.SliceData(symbol)))); err != nil {
 			return err
 		}
 		if shared > plainShared {
@@ -254,18 +257,21 @@ func (c *context) Function(name string, threads, shared int) (f driver.Function,
 				return err
 			}
 		}
-		return c.call(cuOccupancyMaxActiveBlocksPerMultiprocessor, uintptr(unsafe.Pointer(&blocks)), uintptr(f), uintptr(threads), uintptr(shared))
+		return c.call(cuOccupancyMaxActiveBlocksPerMultiprocessor, uintptr(unsafe.Pointer(&blocks)), uintptr(f),
+			uintptr(threads), uintptr(shared))
 	})
 	return f, int(blocks), err
 }
 
 // Launch queues a kernel. The driver compares size with what the kernel takes and
 // copies the parameter before it returns.
-func (c *context) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
+func (c *context) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr,
+	s driver.Stream) error {
 	return c.do(func() error {
 		c.bytes = size
 		c.launch = launchParams{launchParamBuffer, params, launchParamSize, &c.bytes, launchParamEnd}
-		err := c.raw(cuLaunchKernel, uintptr(f), uintptr(grid), 1, 1, uintptr(threads), 1, 1, uintptr(shared), uintptr(s), 0, uintptr(unsafe.Pointer(&c.launch)))
+		err := c.raw(cuLaunchKernel, uintptr(f), uintptr(grid), 1, 1, uintptr(threads), 1, 1, uintptr(shared),
+			uintptr(s), 0, uintptr(unsafe.Pointer(&c.launch)))
 		c.launch = launchParams{} // the caller's struct is not kept alive
 		return err
 	})
@@ -328,7 +334,8 @@ func (c *context) Upload(dst driver.Ptr, src []byte, s driver.Stream) error {
 	return c.do(func() error {
 		defer runtime.KeepAlive(src) // the device reads it until the stream is done
 		if len(src) > 0 {
-			err := c.call(cuMemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(unsafe.SliceData(src))), uintptr(len(src)), uintptr(s))
+			err := c.call(cuMemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(unsafe.SliceData(src))),
+				uintptr(len(src)), uintptr(s))
 			if err != nil {
 				return err
 			}
@@ -342,7 +349,8 @@ func (c *context) Download(dst []byte, src driver.Ptr, s driver.Stream) error {
 	return c.do(func() error {
 		defer runtime.KeepAlive(dst)
 		if len(dst) > 0 {
-			err := c.call(cuMemcpyDtoHAsync, uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)), uintptr(s))
+			err := c.call(cuMemcpyDtoHAsync, uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src),
+				uintptr(len(dst)), uintptr(s))
 			if err != nil {
 				return err
 			}

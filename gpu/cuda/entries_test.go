@@ -27,7 +27,8 @@ func session() (errs []error) {
 	// What could not even start is still there, and can be tried again.
 	giveBack := func(give func() error) {
 		var failed *CallError
-		if err := give(); !check(err) && errors.As(err, &failed) && failed.Function == "cuCtxPushCurrent_v2" && failed.Code == refused {
+		if err := give(); !check(err) && errors.As(err, &failed) && failed.Function == "cuCtxPushCurrent_v2" &&
+			failed.Code == refused {
 			check(give())
 		}
 	}
@@ -107,10 +108,13 @@ func TestEveryCallFails(t *testing.T) {
 					t.Fatalf("errors %v, want one", errs)
 				}
 				var failed *CallError
-				if !errors.As(errs[0], &failed) || *failed != (CallError{symbol, refused, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"}) {
+				if !errors.As(errs[0], &failed) ||
+					*failed != (CallError{symbol, refused, "CUDA_ERROR_OPERATING_SYSTEM",
+						"OS call failed or operation not supported on this OS"}) {
 					t.Errorf("error %v", errs[0])
 				}
-				if s := errs[0].Error(); !strings.Contains(s, symbol+" failed with CUDA_ERROR_OPERATING_SYSTEM (304): OS call failed") {
+				if s := errs[0].Error(); !strings.Contains(s,
+					symbol+" failed with CUDA_ERROR_OPERATING_SYSTEM (304): OS call failed") {
 					t.Errorf("error %q", s)
 				}
 				if symbol == "cuCtxPushCurrent_v2" && n == calls {
@@ -141,7 +145,8 @@ func TestEveryCallLosesTheContext(t *testing.T) {
 				t.Fatal("no error")
 			}
 			var failed *CallError
-			if !errors.As(errs[0], &failed) || failed.Function != symbol || failed.Code != 719 || !strings.Contains(errs[0].Error(), "must be restarted") {
+			if !errors.As(errs[0], &failed) || failed.Function != symbol || failed.Code != 719 ||
+				!strings.Contains(errs[0].Error(), "must be restarted") {
 				t.Errorf("error %v", errs[0])
 			}
 			for _, err := range errs[1:] {
@@ -149,7 +154,8 @@ func TestEveryCallLosesTheContext(t *testing.T) {
 					t.Errorf("error %v after %v", err, errs[0])
 				}
 			}
-			if report := f.report(); strings.Contains(report, "primary context") || strings.Contains(report, "not popped") {
+			if report := f.report(); strings.Contains(report, "primary context") ||
+				strings.Contains(report, "not popped") {
 				t.Errorf("the driver reports:\n%s", report)
 			}
 		})

@@ -62,7 +62,8 @@ var compile = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "libcuda.so")
-	out, err := exec.Command(cc, "-std=c11", "-O1", "-fPIC", "-shared", "-o", file, "testdata/libcuda.c", "-lpthread").CombinedOutput()
+	out, err := exec.Command(cc, "-std=c11", "-O1", "-fPIC", "-shared", "-o", file, "testdata/libcuda.c",
+		"-lpthread").CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", cc, err, out)
 	}

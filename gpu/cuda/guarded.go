@@ -57,7 +57,8 @@ func (c *context) AllocGuarded(bytes int) (lo, hi driver.Ptr, free func() error,
 func (c *context) mapGuarded(bytes uintptr) (lo, hi driver.Ptr, unmap func() error, err error) {
 	property := allocationProperty{kind: allocationPinned, location: locationDevice, device: c.device}
 	var unit uintptr
-	if err := c.call(cuMemGetAllocationGranularity, uintptr(unsafe.Pointer(&unit)), uintptr(unsafe.Pointer(&property)), granularityLeast); err != nil {
+	if err := c.call(cuMemGetAllocationGranularity, uintptr(unsafe.Pointer(&unit)), uintptr(unsafe.Pointer(&property)),
+		granularityLeast); err != nil {
 		return 0, 0, nil, err
 	}
 	bytes = (bytes + unit - 1) / unit * unit

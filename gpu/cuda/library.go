@@ -183,7 +183,8 @@ func (l *library) device(ordinal int) (device int32, info driver.Info, err error
 		return 0, info, err
 	}
 	var name [256]byte
-	if err := l.call(cuDeviceGetName, uintptr(unsafe.Pointer(&name)), uintptr(len(name)-1), uintptr(device)); err != nil {
+	if err := l.call(cuDeviceGetName, uintptr(unsafe.Pointer(&name)), uintptr(len(name)-1),
+		uintptr(device)); err != nil {
 		return 0, info, err
 	}
 	var memory uint64
@@ -192,7 +193,8 @@ func (l *library) device(ordinal int) (device int32, info driver.Info, err error
 	}
 	var values [3]int32
 	for i, attribute := range [...]uintptr{attributeMultiprocessors, attributeMajor, attributeMinor} {
-		if err := l.call(cuDeviceGetAttribute, uintptr(unsafe.Pointer(&values[i])), attribute, uintptr(device)); err != nil {
+		if err := l.call(cuDeviceGetAttribute, uintptr(unsafe.Pointer(&values[i])), attribute,
+			uintptr(device)); err != nil {
 			return 0, info, err
 		}
 	}
@@ -232,7 +234,8 @@ func (l *library) callError(e entry, code int) *CallError {
 		}
 		return text(l.text)
 	}
-	return &CallError{symbols[e], code, describe(cuGetErrorName, "an error"), describe(cuGetErrorString, "the driver does not say what that is")}
+	return &CallError{symbols[e], code, describe(cuGetErrorName, "an error"),
+		describe(cuGetErrorString, "the driver does not say what that is")}
 }
 
 // text copies a string of C, which ends with a zero.

@@ -7,7 +7,8 @@ import (
 )
 
 // ActFocus is that of *reweight.Workspace.
-func (r *Runner) ActFocus(weights []float32, b *reweight.Batch, opt reweight.ActFocusOptions) (reweight.ActFocusResult, error) {
+func (r *Runner) ActFocus(weights []float32, b *reweight.Batch,
+	opt reweight.ActFocusOptions) (reweight.ActFocusResult, error) {
 	m := r.begin()
 	m.batch(b)
 	res, w := out(m, r.results.actFocus[:]), out(m, weights)
@@ -24,7 +25,8 @@ func (r *Runner) AEM(factors []float32, b *reweight.Batch, opt reweight.AEMOptio
 }
 
 // Loss is that of *reweight.Workspace.
-func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch, opt reweight.LossOptions) (reweight.LossResult, error) {
+func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch,
+	opt reweight.LossOptions) (reweight.LossResult, error) {
 	m := r.begin()
 	m.batch(b)
 	res, g, w := out(m, r.results.loss[:]), out(m, grad), in(m, weights)

@@ -112,7 +112,9 @@ func (m *memory) upload() error {
 			m.order = append(m.order, i)
 		}
 	}
-	slices.SortFunc(m.order, func(i, j int) int { return cmp.Compare(address(m.args[i].bytes), address(m.args[j].bytes)) })
+	slices.SortFunc(m.order, func(i, j int) int {
+		return cmp.Compare(address(m.args[i].bytes), address(m.args[j].bytes))
+	})
 	for _, i := range m.order {
 		a := &m.args[i]
 		if last := len(m.regions) - 1; last >= 0 {
@@ -218,10 +220,12 @@ func (m *memory) download(results bool) error {
 		}
 		spoiled := func(v byte) bool { return v != filling }
 		if at := slices.IndexFunc(b.stage[:r.at], spoiled); at >= 0 {
-			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes before an array of %d", r.at-at, len(r.bytes)))
+			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes before an array of %d", r.at-at,
+				len(r.bytes)))
 		}
 		if at := slices.IndexFunc(b.stage[r.at+len(r.bytes):], spoiled); at >= 0 {
-			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes after an array of %d", at, len(r.bytes)))
+			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel wrote %d bytes after an array of %d", at,
+				len(r.bytes)))
 		}
 		if !r.output && !bytes.Equal(r.bytes, b.stage[r.at:][:len(r.bytes)]) {
 			wrong = errors.Join(wrong, fmt.Errorf("gpuslices: a kernel changed an input of %d bytes", len(r.bytes)))

@@ -85,7 +85,8 @@ func TestMutations(t *testing.T) {
 		case errors.Is(err, errTrial):
 			t.Fatal(err)
 		case err == nil:
-			t.Logf("%d SURVIVES: %s, line %d of %s: `%s` as `%s`", done, name, p.line+1, p.module, was, strings.TrimSpace(m))
+			t.Logf("%d SURVIVES: %s, line %d of %s: `%s` as `%s`", done, name, p.line+1, p.module, was,
+				strings.TrimSpace(m))
 		case strings.HasPrefix(err.Error(), "refused"):
 			refused++
 			caught++
@@ -168,7 +169,8 @@ func tryMutant(modules map[string]string, good *watched, kernel string, methods 
 			}
 			if gotBehind, err := m.takeBehind(); err != nil {
 				return err
-			} else if err := randomcalls.Differ(randomcalls.Outcome{gotBehind}, randomcalls.Outcome{wantBehind}); err != nil {
+			} else if err := randomcalls.Differ(randomcalls.Outcome{gotBehind},
+				randomcalls.Outcome{wantBehind}); err != nil {
 				return err
 			}
 		}
@@ -273,7 +275,8 @@ var swaps = []struct{ from, to string }{
 // float64 that equals a constant, or of a zero's sign.
 func isOneValue(op, to, line string) bool {
 	equality := false // of < and <=, for one
-	if was, found := strings.CutPrefix(op, "setp."); found && strings.HasSuffix(op, ".f64") && float64s.MatchString(line) {
+	if was, found := strings.CutPrefix(op, "setp."); found && strings.HasSuffix(op, ".f64") &&
+		float64s.MatchString(line) {
 		was, _, _ = strings.Cut(was, ".")
 		is, _, _ := strings.Cut(strings.TrimPrefix(to, "setp."), ".")
 		equality = len(is) == len(was) && is[0] == was[0]
@@ -311,7 +314,8 @@ func mutants(line string) []string {
 			add(strings.Replace(line, s.from, s.to, 1))
 		}
 	}
-	if strings.HasPrefix(op, "bar.") || strings.HasPrefix(op, "cp.async") || strings.HasPrefix(op, "st.") || strings.HasPrefix(op, "atom.") && !strings.Contains(op, "cas") {
+	if strings.HasPrefix(op, "bar.") || strings.HasPrefix(op, "cp.async") || strings.HasPrefix(op, "st.") ||
+		strings.HasPrefix(op, "atom.") && !strings.Contains(op, "cas") {
 		add("") // dropped
 	}
 	if strings.Contains(line, ".rn.") {
@@ -382,12 +386,15 @@ func mutants(line string) []string {
 		}
 	}
 	// Operands in another order, where the order counts and their kinds are the same.
-	if head, args, ok := strings.Cut(strings.TrimSuffix(line, ";"), "\t%"); ok && !strings.ContainsAny(args, "[{") && !strings.HasPrefix(op, "shfl") {
+	if head, args, ok := strings.Cut(strings.TrimSuffix(line, ";"), "\t%"); ok && !strings.ContainsAny(args, "[{") &&
+		!strings.HasPrefix(op, "shfl") {
 		a := strings.Split("%"+args, ", ")
-		commutes := []string{"add.", "mul.", "and.", "or.", "xor.", "max.", "min.", "setp.eq", "setp.ne", "setp.nan", "setp.neu"}
+		commutes := []string{"add.", "mul.", "and.", "or.", "xor.", "max.", "min.", "setp.eq", "setp.ne", "setp.nan",
+			"setp.neu"}
 		same := func(i, j int) bool { return a[i] != a[j] && register.FindString(a[i]) == register.FindString(a[j]) }
 		for i := 1; i+1 < len(a); i++ {
-			if same(i, i+1) && (i > 1 || !slices.ContainsFunc(commutes, func(c string) bool { return strings.HasPrefix(op, c) }) && !strings.HasPrefix(op, "fma")) {
+			if same(i, i+1) && (i > 1 || !slices.ContainsFunc(commutes,
+				func(c string) bool { return strings.HasPrefix(op, c) }) && !strings.HasPrefix(op, "fma")) {
 				b := slices.Clone(a)
 				b[i], b[i+1] = b[i+1], b[i]
 				add(head + "\t" + strings.Join(b, ", ") + ";")

@@ -7,7 +7,8 @@ import (
 )
 
 // TokenStats is that of *reweight.Workspace.
-func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
+func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32,
+	opt reweight.TokenStatsOptions) error {
 	if dst.Logprob == nil {
 		ids = nil // not read
 	}
@@ -21,7 +22,8 @@ func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []in
 }
 
 // RowGradient is that of *reweight.Workspace.
-func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
+func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput,
+	opt reweight.RowGradientOptions) error {
 	m := r.begin()
 	d, x, y := out(m, raw.Logits(dst)), in(m, raw.Logits(logits)), in(m, ids)
 	arrays := m.gradientInput(of)

@@ -55,7 +55,8 @@ func (r *Runner) Close() error {
 
 // ensure makes the workspace large enough for batches of that size.
 func (r *Runner) ensure(size gpu.Size) error {
-	need := gpu.Size{Tokens: max(size.Tokens, r.size.Tokens), Trajectories: max(size.Trajectories, r.size.Trajectories), Spans: max(size.Spans, r.size.Spans)}
+	need := gpu.Size{Tokens: max(size.Tokens, r.size.Tokens), Trajectories: max(size.Trajectories, r.size.Trajectories),
+		Spans: max(size.Spans, r.size.Spans)}
 	if need == r.size {
 		return nil
 	}
@@ -74,8 +75,8 @@ func (r *Runner) begin() *memory {
 	return r.memory.begin()
 }
 
-// run makes the workspace large enough, copies the slices to the device, calls the method of package gpu and waits for its
-// work. Results are copied back only if nothing is wrong.
+// run makes the workspace large enough, copies the slices to the device, calls the method of package gpu and waits for
+// its work. Results are copied back only if nothing is wrong.
 func (r *Runner) run(method func() error) error {
 	if err := r.ensure(r.memory.size); err != nil {
 		return err

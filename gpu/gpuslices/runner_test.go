@@ -46,7 +46,8 @@ func (d *goDriver) Function(name string, threads, shared int) (driver.Function, 
 	return 2, 1, nil
 }
 
-func (d *goDriver) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
+func (d *goDriver) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr,
+	s driver.Stream) error {
 	if f != 1 {
 		return errors.New("no such kernel")
 	}
@@ -136,7 +137,8 @@ func TestSlices(t *testing.T) {
 						copy(want[(uintptr(unsafe.Pointer(&dst[0]))-uintptr(unsafe.Pointer(&x[0])))/4:], product)
 					}
 					if err := r.Multiply(dst, a, b); err != nil || !slices.Equal(x, want) {
-						t.Errorf("%v, %d elements from %d on, %s: %v, error %v, want %v", p, n, at, shared, x, err, want)
+						t.Errorf("%v, %d elements from %d on, %s: %v, error %v, want %v", p, n, at, shared,
+							x, err, want)
 					}
 				}
 			}
@@ -204,7 +206,8 @@ func TestSteady(t *testing.T) {
 		call()
 		before := drv.allocs
 		if allocs := testing.AllocsPerRun(20, call); allocs != 0 || drv.allocs != before {
-			t.Errorf("%v: %v allocations per call on the host, and %d on the device, want 0", p, allocs, drv.allocs-before)
+			t.Errorf("%v: %v allocations per call on the host, and %d on the device, want 0", p, allocs,
+				drv.allocs-before)
 		}
 		for n := range 300 {
 			must.Do(r.Multiply(x[:n], x[300:300+n], x[600:600+n]))

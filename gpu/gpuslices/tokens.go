@@ -5,7 +5,8 @@ import (
 )
 
 // MaskedMoments is that of *reweight.Workspace.
-func (r *Runner) MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet, shift float64) (reweight.Moments, error) {
+func (r *Runner) MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet,
+	shift float64) (reweight.Moments, error) {
 	m := r.begin()
 	res, v, p := out(m, r.results.moments[:]), in(m, x), in(m, role)
 	err := r.run(func() error { return r.ws.MaskedMoments(*res, *v, *p, len(x), roles, shift) })
@@ -13,7 +14,8 @@ func (r *Runner) MaskedMoments(x []float32, role []reweight.Role, roles reweight
 }
 
 // ActFocusWeights is that of *reweight.Workspace.
-func (r *Runner) ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64, opt reweight.ActFocusOptions) error {
+func (r *Runner) ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64,
+	opt reweight.ActFocusOptions) error {
 	m := r.begin()
 	d, x, p := out(m, dst), in(m, signal), in(m, role)
 	return r.run(func() error { return r.ws.ActFocusWeights(*d, *x, *p, len(dst), mean, sigma, opt) })
@@ -48,7 +50,8 @@ func (r *Runner) Multiply(dst, a, b []float32) error {
 }
 
 // Surrogate is that of *reweight.Workspace.
-func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error) {
+func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64,
+	opt reweight.LossOptions) (reweight.SurrogateSums, error) {
 	m := r.begin()
 	m.size.Tokens = len(role)
 	res, g, l, o := out(m, r.results.surrogate[:]), out(m, grad), in(m, logprobs), in(m, old)

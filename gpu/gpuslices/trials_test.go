@@ -21,7 +21,8 @@ var spoiled = []string{"ActFocus", "AEM", "Loss", "GRPO", "GAE", "Whiten"}
 
 // compare runs the trial on both callers and says what differs, also on the device after
 // an error.
-func compare(tr randomcalls.Trial, seed uint64, r *Runner, cpu *reweight.Workspace) (want randomcalls.Outcome, err error) {
+func compare(tr randomcalls.Trial, seed uint64, r *Runner,
+	cpu *reweight.Workspace) (want randomcalls.Outcome, err error) {
 	if seed <= 1 {
 		leaveNaN(r)
 	}
@@ -42,7 +43,8 @@ func compare(tr randomcalls.Trial, seed uint64, r *Runner, cpu *reweight.Workspa
 		b := r.memory.staged(a)
 		for i := 0; i < len(b); i += 4 {
 			if x := math.Float32frombits(binary.LittleEndian.Uint32(b[i:])); x == x {
-				return want, fmt.Errorf("after %q: element %d of an output of %d is %v, want NaN", input, i/4, len(b)/4, x)
+				return want, fmt.Errorf("after %q: element %d of an output of %d is %v, want NaN", input, i/4,
+					len(b)/4, x)
 			}
 		}
 	}

@@ -30,7 +30,8 @@ func idsOf(v *randomcalls.View, m *memory, ids []int32) *gpu.Ptr {
 }
 
 // TokenStatsOf calls TokenStats on a view of the rows.
-func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
+func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits reweight.Logits, ids []int32,
+	opt reweight.TokenStatsOptions) error {
 	m := r.begin()
 	x, i, y := in(m, v.Spread(logits, v.Gap)), in(m, v.Index), idsOf(v, m, ids)
 	lse, h, l, q := out(m, dst.LSE), out(m, dst.Entropy), out(m, dst.Logprob), out(m, dst.LogSumSqProbs)
@@ -41,13 +42,15 @@ func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits re
 }
 
 // RowGradientOf calls RowGradient on a view of the rows.
-func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
+func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits, ids []int32,
+	of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
 	m := r.begin()
 	to, from, gap := v.SpreadBoth(dst, logits)
 	d, x, i, y := out(m, to), in(m, from), in(m, v.Index), idsOf(v, m, ids)
 	arrays := m.gradientInput(of)
 	err := r.run(func() error {
-		return r.ws.RowGradient(rowsOf(v, *d, *i, dst, gap), rowsOf(v, *x, *i, logits, v.Gap), gpu.IDs{Ptr: *y, Int64: v.Wide}, arrays(), opt)
+		return r.ws.RowGradient(rowsOf(v, *d, *i, dst, gap), rowsOf(v, *x, *i, logits, v.Gap),
+			gpu.IDs{Ptr: *y, Int64: v.Wide}, arrays(), opt)
 	})
 	if err != nil {
 		return err

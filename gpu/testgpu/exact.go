@@ -49,7 +49,8 @@ func (w *Watched) Function(name string, threads, shared int) (driver.Function, i
 }
 
 // Launch runs a kernel.
-func (w *Watched) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, s driver.Stream) error {
+func (w *Watched) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr,
+	s driver.Stream) error {
 	name := w.names[f]
 	w.Launched[name] = true
 	if strings.HasPrefix(name, "token_stats_") || strings.HasPrefix(name, "row_gradient_") {

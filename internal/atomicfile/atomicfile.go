@@ -78,7 +78,8 @@ func create(path string) (*Temporary, error) {
 	case err != nil:
 		return nil, Cause(err)
 	default:
-		if err := CheckRegular(old); err != nil { // a rename would replace a device, or a link and not what it points to
+		// A rename would replace a device, or a link and not what it points to.
+		if err := CheckRegular(old); err != nil {
 			return nil, err
 		}
 		perm = old.Mode().Perm()

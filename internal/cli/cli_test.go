@@ -37,7 +37,8 @@ func TestAlso(t *testing.T) {
 	if Also(nil, nil) != nil || Also(a, nil) != a || Also(nil, b) != b {
 		t.Error("one error is not itself")
 	}
-	if err := Also(Failed([]string{"x"}), ErrInterrupted); ExitStatus("", err, io.Discard) != 1 || err.Error() != "a check failed: x; interrupted: the results are partial" {
+	if err := Also(Failed([]string{"x"}), ErrInterrupted); ExitStatus("", err, io.Discard) != 1 ||
+		err.Error() != "a check failed: x; interrupted: the results are partial" {
 		t.Errorf("%v", err)
 	}
 	if err := Also(ErrInterrupted, b); ExitStatus("", err, io.Discard) != 130 {

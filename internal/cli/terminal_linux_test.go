@@ -74,7 +74,8 @@ func TestColumns(t *testing.T) {
 		{"1", 0, &file, 24},
 	} {
 		t.Setenv("COLUMNS", c.columns)
-		if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: c.width}); err != nil {
+		if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ,
+			&unix.Winsize{Row: 24, Col: c.width}); err != nil {
 			t.Skip("the terminal has no width: ", err)
 		}
 		if got := Columns(c.w); got != c.want {

@@ -14,7 +14,8 @@ func TestVersionOf(t *testing.T) {
 		return []*debug.Module{{Path: "example.org/other", Version: "v9.0.0"}, &m}
 	}
 	git := func(modified string) []debug.BuildSetting {
-		return []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: commit}, {Key: "vcs.modified", Value: modified}}
+		return []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: commit},
+			{Key: "vcs.modified", Value: modified}}
 	}
 	replaced := ours("v0.1.0")
 	replaced.Replace = &debug.Module{Path: "../reweight"}

@@ -18,7 +18,8 @@ func four() *reweight.Batch {
 		Role:       []reweight.Role{1, 2, 0, 1, 1},
 		SeqOffsets: []int64{0, 2, 5}, GroupIDs: []int32{0, 0}, Rewards: []float32{1, 0},
 		SpanIDs: []int32{0, 0, -1, 1, 1}, Anchors: []int32{0, 0}, SpanRewards: []float32{1, 0},
-		Entropy: []float32{1, 2, 0, 3, 5}, OldLogprobs: []float32{-1, -1, 0, -2, -1}, Logprobs: []float32{-1, -1, 0, -2, -1},
+		Entropy: []float32{1, 2, 0, 3, 5}, OldLogprobs: []float32{-1, -1, 0, -2, -1},
+		Logprobs: []float32{-1, -1, 0, -2, -1},
 	}
 }
 
@@ -79,7 +80,8 @@ func TestNotes(t *testing.T) {
 		if !slices.Equal(these, lines) {
 			t.Errorf("%s: %q, want %q", list, these, lines)
 		}
-		for _, want := range []string{"Clipped is ", "Action tokens' credit is ", "over actions and over reasoning", "in nats, and above 0 where the entropy rises", "uses your flags"} {
+		for _, want := range []string{"Clipped is ", "Action tokens' credit is ", "over actions and over reasoning",
+			"in nats, and above 0 where the entropy rises", "uses your flags"} {
 			if !strings.Contains(strings.Join(c.Notes(), "\n"), want) {
 				t.Errorf("%s: no %q", list, want)
 			}
@@ -145,7 +147,8 @@ func TestLeftOut(t *testing.T) {
 	// A value that is wrong is as bad.
 	b = four()
 	b.SpanRewards[1] = float32(math.NaN())
-	if c, err = compare(t, b, "all"); err != nil || !strings.Contains(strings.Join(c.Notes(), "\n"), "\nLeft out: gigpo: span_rewards[1] is NaN") {
+	if c, err = compare(t, b, "all"); err != nil ||
+		!strings.Contains(strings.Join(c.Notes(), "\n"), "\nLeft out: gigpo: span_rewards[1] is NaN") {
 		t.Errorf("%v, %v", err, c.Notes())
 	}
 	if _, err := compare(t, b, "gigpo"); err == nil || !strings.Contains(err.Error(), "SpanRewards[1] is NaN") {
@@ -162,7 +165,8 @@ func TestNoCredit(t *testing.T) {
 	b := four()
 	b.Rewards[0] = 0
 	c := must.Get(compare(t, b, "uniform"))
-	if row := strings.Join(c.Rows()[0], " "); row != "uniform 0.000000 0.000000 0.000000 0.000000 0.0% - - +0.000000 -" || len(c.Warnings) != 1 {
+	if row := strings.Join(c.Rows()[0],
+		" "); row != "uniform 0.000000 0.000000 0.000000 0.000000 0.0% - - +0.000000 -" || len(c.Warnings) != 1 {
 		t.Errorf("%s, %v", row, c.Warnings)
 	}
 }

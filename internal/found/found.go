@@ -78,8 +78,9 @@ type Origin struct {
 // NewReport returns the JSON of a report.
 func NewReport(r rollout.Report) Report {
 	f := Report{
-		Formats: append([]string{}, r.Formats...), Files: r.Files, Trajectories: r.Trajectories, Tokens: r.Tokens, Groups: r.Groups,
-		Arrays: []Origin{}, Dropped: append([]string{}, r.Dropped...), Warnings: append([]string{}, r.Warnings...), // [] and not null
+		Formats: append([]string{}, r.Formats...), Files: r.Files, Trajectories: r.Trajectories, Tokens: r.Tokens,
+		Groups: r.Groups, // empty arrays are [] and not null
+		Arrays: []Origin{}, Dropped: append([]string{}, r.Dropped...), Warnings: append([]string{}, r.Warnings...),
 	}
 	for _, a := range r.Arrays {
 		f.Arrays = append(f.Arrays, NewOrigin(a))
@@ -117,7 +118,8 @@ func (o Origin) String() string {
 
 // Write prints what was found for people.
 func (f Report) Write(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%s in %s of %s, from %s of %s\n\n", cli.Counted(f.Tokens, "token"), cli.Counted(f.Trajectories, "trajectory"),
+	_, err := fmt.Fprintf(w, "%s in %s of %s, from %s of %s\n\n", cli.Counted(f.Tokens, "token"),
+		cli.Counted(f.Trajectories, "trajectory"),
 		cli.Counted(f.Groups, "group"), cli.Counted(f.Files, "file"), printable.Line(strings.Join(f.Formats, " and ")))
 	if err != nil {
 		return err

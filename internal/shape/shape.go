@@ -62,7 +62,8 @@ func ofDTypes(prefix string, last reweight.DType) (names [][2]string) {
 // onRows lists kernels whose warps want so many bytes of shared memory. A pair is a module.
 func onRows(names [][2]string, shared int) (list []Kernel) {
 	for _, n := range names {
-		list = append(list, Kernel{n[0], n[0], RowThreads, shared, RowTeam}, Kernel{n[1], n[0], RowThreads, shared, RowTeam})
+		list = append(list, Kernel{n[0], n[0], RowThreads, shared, RowTeam},
+			Kernel{n[1], n[0], RowThreads, shared, RowTeam})
 	}
 	return list
 }

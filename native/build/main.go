@@ -28,7 +28,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&o.Sanitize, "sanitize", "", "make only libreweight.so, with these `sanitizers`: address,undefined")
 	wheel := flags.Bool("wheel", false, "make only the wheel")
 	editable := flags.Bool("editable", false, "make only a wheel that has Python take the package from this folder, and put what it needs there")
-	if err := cmp.Or(flags.ParseAlone("Usage: go run ./native/build [flags]\n", args, stdout), flags.NotEmpty("o", "arch")); err != nil {
+	if err := cmp.Or(flags.ParseAlone("Usage: go run ./native/build [flags]\n", args, stdout),
+		flags.NotEmpty("o", "arch")); err != nil {
 		return cli.ExitStatus("build", err, stderr)
 	}
 	made, err := build(*dir, o, *wheel, *editable)

@@ -26,7 +26,8 @@ import (
 
 // TestBadUse: a wrong command line is one line on the standard error and status 2.
 func TestBadUse(t *testing.T) {
-	for args, want := range map[string]string{"-x": "-x", "all": `"all"`, "-o=": "-o is empty", "-arch=": "-arch is empty"} {
+	for args, want := range map[string]string{"-x": "-x", "all": `"all"`, "-o=": "-o is empty",
+		"-arch=": "-arch is empty"} {
 		testprogram.Run(run).WrongUse(t, args, want)
 	}
 	testprogram.Run(run).Help(t, "-h", "-sanitize")
@@ -35,7 +36,8 @@ func TestBadUse(t *testing.T) {
 // TestFailures: what cannot be made is status 1.
 func TestFailures(t *testing.T) {
 	t.Setenv("CC", "no-such-compiler")
-	for arch, want := range map[string]string{runtime.GOARCH: "variable CC: no-such-compiler", "mips": "there is no library for mips"} {
+	for arch, want := range map[string]string{runtime.GOARCH: "variable CC: no-such-compiler",
+		"mips": "there is no library for mips"} {
 		var stdout, stderr bytes.Buffer
 		status := run([]string{"-o", t.TempDir(), "-arch", arch}, &stdout, &stderr)
 		if status != 1 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), want) {
@@ -92,7 +94,9 @@ func checkProgram(t *testing.T, archive *zip.Reader) {
 	r := must.Get(file.Open())
 	text := must.Get(io.ReadAll(r))
 	binary := must.Get(elf.NewFile(bytes.NewReader(text)))
-	if slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC }) {
+	if slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool {
+		return p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC
+	}) {
 		t.Error("it is not static")
 	}
 	if runtime.GOOS != "linux" {
@@ -100,11 +104,13 @@ func checkProgram(t *testing.T, archive *zip.Reader) {
 	}
 	path := filepath.Join(t.TempDir(), "reweight")
 	must.Do(os.WriteFile(path, text, 0o777))
-	if out, err := exec.Command(path, "../../testdata/frozenlake-small.safetensors").CombinedOutput(); err != nil || !bytes.Contains(out, []byte("\nactfocus+aem ")) {
+	if out, err := exec.Command(path, "../../testdata/frozenlake-small.safetensors").CombinedOutput(); err != nil ||
+		!bytes.Contains(out, []byte("\nactfocus+aem ")) {
 		t.Errorf("%v:\n%s", err, out)
 	}
 	want := "reweight v" + version.Version + ", go"
-	if out, err := exec.Command(path, "-version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), want) {
+	if out, err := exec.Command(path, "-version").CombinedOutput(); err != nil ||
+		!strings.HasPrefix(string(out), want) {
 		t.Errorf("-version: %v: %q, want %q and so on", err, out, want)
 	}
 }
@@ -154,7 +160,8 @@ func TestWheel(t *testing.T) {
 			continue
 		}
 		sum := sha256.Sum256(text)
-		lines = append(lines, fmt.Sprintf("%s,sha256=%s,%d", f.Name, base64.RawURLEncoding.EncodeToString(sum[:]), len(text)))
+		lines = append(lines, fmt.Sprintf("%s,sha256=%s,%d", f.Name, base64.RawURLEncoding.EncodeToString(sum[:]),
+			len(text)))
 	}
 	if got := strings.Join(lines, "\n") + "\n"; got != files[info+"RECORD"] {
 		t.Errorf("RECORD is\n%swant\n%s", files[info+"RECORD"], got)

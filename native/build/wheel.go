@@ -64,7 +64,8 @@ func writeWheel(dir, module, arch string, files []member) (string, error) {
 	members := append(files, member{scripts + "reweight", program, 0o755})
 	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
 	members = append(members,
-		member{info + "METADATA", []byte(strings.Replace(metadata, "\nVersion: VERSION\n", "\nVersion: "+version.Version+"\n", 1)), 0o644},
+		member{info + "METADATA", []byte(strings.Replace(metadata, "\nVersion: VERSION\n",
+			"\nVersion: "+version.Version+"\n", 1)), 0o644},
 		member{info + "WHEEL", wheelFile(arch), 0o644},
 		member{info + "entry_points.txt", []byte(entryPoints), 0o644},
 		member{info + "licenses/LICENSE", license, 0o644},

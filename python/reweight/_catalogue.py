@@ -255,8 +255,8 @@ def gigpo(
     gamma: discount of span rewards, in [0, 1]; 0: a span counts its own reward alone
     omega: weight of the step advantages, finite; 0 leaves them out
     divide_by_std: plus 1e-6, of the group; False: by 1
-    per_step: the group's mean and std are over spans, as the public code has them; False:
-    over trajectories
+    per_step: the group's mean and std are over spans, as in the public code; False: over
+    trajectories
     out: the array for advantages, float32.
 
     An error is an InputError, which is a ValueError.
@@ -303,7 +303,7 @@ def gtpo(
     shape or option, or a reward or an entropy of a response token that is not finite, is an
     error, and advantages is not written.
 
-    base: weight of the outcome: the paper's alpha 1, beta 1; at least 0
+    base: weight of the reward: the paper's alpha 1, beta 1; at least 0
     bonus: weight of the entropy's share: its alpha 2, beta 2; at least 0
     threshold: a reward above it is a success
     entropy_low: entropies are clamped to [entropy_low, entropy_high] first, nats; at least
@@ -353,9 +353,9 @@ def grpo_s(
     a trajectory without any is in neither set. A set of one trajectory gets 0. Masked
     tokens get 0.
 
-    The arguments are those of gtpo, with the same shapes, errors and aliasing.
+    The arguments are as in gtpo, with the same shapes, errors and aliasing.
 
-    base: weight of the outcome: the paper's alpha 1, beta 1; at least 0
+    base: weight of the reward: the paper's alpha 1, beta 1; at least 0
     bonus: weight of the entropy's share: its alpha 2, beta 2; at least 0
     threshold: a reward above it is a success
     entropy_low: entropies are clamped to [entropy_low, entropy_high] first, nats; at least
@@ -657,10 +657,9 @@ def reject(
 
     statistic: "token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3",
     "seq_mean_k1", "seq_mean_k2", "seq_mean_k3", "seq_max_k2" or "seq_max_k3"
-    low: k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the
-    statistic; high +Inf: no bound
-    high: k1: bounds of e^statistic, 0 < low <= high; k2 and k3: high, above 0, bounds the
-    statistic; high +Inf: no bound
+    low: k1: the least e^statistic that is kept, above 0; k2 and k3 do not read it
+    high: k1: the largest e^statistic, at least low; k2, k3: the largest statistic; +Inf: no
+    bound
     out: the array for weights, float32.
 
     An error is an InputError, which is a ValueError.

@@ -93,9 +93,9 @@ def from_parquet(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seq
 
 def _table(path: PathLike, columns: Sequence[str]) -> Any:
     """Returns those of the columns that the Parquet files of that path have."""
+    name = file_name("path", path)
     arrow = importlib.import_module("pyarrow")
     datasets, parquet = importlib.import_module("pyarrow.dataset"), importlib.import_module("pyarrow.parquet")
-    name = file_name("path", path)
     os.stat(name)  # an error that says what is wrong
     try:
         dataset = datasets.dataset(name, format="parquet")

@@ -155,8 +155,8 @@ def from_slime(path: PathLike, *, open_tag: Sequence[int] = (), close_tag: Seque
     cannot hold, such as an id of 1.5, and pickle.UnpicklingError if it holds more than
     numbers, texts, lists, dicts and tensors.
     """
-    torch = importlib.import_module("torch")
     name = file_name("path", path)
+    torch = importlib.import_module("torch")
     if os.path.isdir(name):
         raise InputError("path", f"is {name}, which is a directory, want a file")
     with open(name, "rb") as content:

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-# These take long and start first, so that none of them runs alone at the end.
-LONG = ("test_trl", "test_process", "test_torch")
+# These take long and start first, in this order, so that none of them runs alone at the end.
+LONG = ("test_trl", "test_models", "test_operators", "test_torch", "test_example", "test_docs", "test_cuda")
 # These test what PyTorch's threads do, and have as many as it takes.
 THREADS = ("test_head", "test_operators", "test_process", "test_torch")
 ENDS = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((?:.*, )?skipped=(\d+).*\))?", re.MULTILINE)
@@ -38,7 +38,8 @@ def run(module):
 
 
 def main():
-    modules = sorted((path.stem for path in FOLDER.glob("test_*.py")), key=lambda m: (m not in LONG, m))
+    modules = sorted(path.stem for path in FOLDER.glob("test_*.py"))
+    modules.sort(key=lambda m: LONG.index(m) if m in LONG else len(LONG))
     begin, ran, skipped, failed = time.monotonic(), 0, 0, []
     cpus = len(os.sched_getaffinity(0))
     pool = concurrent.futures.ThreadPoolExecutor(cpus)
@@ -50,7 +51,8 @@ def main():
             failed += [] if passed else [module]
     finally:
         pool.shutdown(cancel_futures=True)  # where somebody interrupts it
-    print(f"Ran {ran} tests of {len(modules)} modules on {cpus} CPUs in {time.monotonic() - begin:.0f} s: {skipped} skipped")
+    took = time.monotonic() - begin
+    print(f"Ran {ran} tests of {len(modules)} modules on {cpus} CPUs in {took:.0f} s: {skipped} skipped")
     if failed:
         sys.exit("failed: " + ", ".join(sorted(failed)))
 

@@ -51,7 +51,8 @@ func TestAssemble(t *testing.T) {
 		source, object := filepath.Join(dir, "a.ptx"), filepath.Join(dir, "a.cubin")
 		must.Do(os.WriteFile(source, []byte(modules[name]), 0o666))
 		for _, a := range architectures {
-			said, err := exec.Command(filepath.Join(bin, a.ptxas), "-v", "-arch="+a.name, "-o", object, source).CombinedOutput()
+			said, err := exec.Command(filepath.Join(bin, a.ptxas), "-v", "-arch="+a.name, "-o", object,
+				source).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%s for %s: %v\n%s", name, a.name, err, said)
 			}
@@ -106,7 +107,8 @@ func described(t *testing.T, architecture, said, code string) (lines []string) {
 		if spills == nil || used == nil || of == nil {
 			t.Fatalf("%s for %s: not understood:\n%s", kernel, architecture, text)
 		}
-		lines = append(lines, fmt.Sprintf("%s %s: %s, %s %s, %d %d %d\n", kernel, architecture, used[1], spills[1], spills[2], of["FFMA"], of["FADD"], of["FMUL"]))
+		lines = append(lines, fmt.Sprintf("%s %s: %s, %s %s, %d %d %d\n", kernel, architecture, used[1], spills[1],
+			spills[2], of["FFMA"], of["FADD"], of["FMUL"]))
 	}
 	return lines
 }

@@ -295,7 +295,8 @@ func cuFuncSetAttribute(handle C.uintptr_t, attribute, value C.int) C.int {
 }
 
 //export cuOccupancyMaxActiveBlocksPerMultiprocessor
-func cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks *C.int, handle C.uintptr_t, threads C.int, shared C.size_t) C.int {
+func cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks *C.int, handle C.uintptr_t, threads C.int,
+	shared C.size_t) C.int {
 	return use(handle, func(f *function) C.int {
 		_, fit, err := f.find(threads, C.int(shared))
 		*blocks = fit
@@ -304,7 +305,8 @@ func cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks *C.int, handle C.uintptr
 }
 
 //export cuLaunchKernel
-func cuLaunchKernel(handle C.uintptr_t, gridX, gridY, gridZ, x, y, z, shared C.uint, stream C.uintptr_t, params, extra *unsafe.Pointer) C.int {
+func cuLaunchKernel(handle C.uintptr_t, gridX, gridY, gridZ, x, y, z, shared C.uint, stream C.uintptr_t,
+	params, extra *unsafe.Pointer) C.int {
 	return use(handle, func(f *function) C.int {
 		if gridY != 1 || gridZ != 1 || y != 1 || z != 1 || params != nil || extra == nil {
 			return invalidValue
@@ -316,7 +318,8 @@ func cuLaunchKernel(handle C.uintptr_t, gridX, gridY, gridZ, x, y, z, shared C.u
 		}
 		kernel, _, err := f.find(C.int(x), C.int(shared))
 		if err == nil {
-			err = f.device.Launch(kernel, int(gridX), int(x), int(shared), e[1], uintptr(*(*C.size_t)(e[3])), driver.Stream(stream))
+			err = f.device.Launch(kernel, int(gridX), int(x), int(shared), e[1], uintptr(*(*C.size_t)(e[3])),
+				driver.Stream(stream))
 		}
 		return told(err, invalidValue)
 	})

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-var accessTypes = []string{"b8", "u8", "s8", "b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"}
+var accessTypes = []string{"b8", "u8", "s8", "b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64",
+	"s64", "f64"}
 
 // spaceParts are the parts of opcodes that name a space. Without one, the address is a
 // generic one: no other than those of global memory can be made.

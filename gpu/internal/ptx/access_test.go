@@ -150,7 +150,8 @@ func testAccess(t *testing.T, met map[string]bool) {
 	for _, c := range slices.Concat(loadChecks(), storeChecks(), atomicChecks()) {
 		met[c.opcode] = true
 		text := ".visible .entry k(.param .u64 in, .param .u64 out, .param .u64 c, .param .u64 d) {\n" + c.declare + onlyFirst +
-			".reg .b64 %in, %out, %at; ld.param.u64 %in, [in]; ld.param.u64 %out, [out];\n" + c.address + "\n" + c.body + "}\n"
+			".reg .b64 %in, %out, %at; ld.param.u64 %in, [in]; ld.param.u64 %out, [out];\n" + c.address + "\n" +
+			c.body + "}\n"
 		for _, of := range c.cases {
 			if got := run(t, text, 2, 1, 32, of.in, len(of.want), first, second); !slices.Equal(got, of.want) {
 				t.Fatalf("%s with\n%sof %x: %x, want %x", c.opcode, c.body, of.in, got, of.want)

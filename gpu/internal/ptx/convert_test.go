@@ -21,7 +21,8 @@ func convertChecks(checks map[string]check) {
 				if types[register].size < types[to].size {
 					continue
 				}
-				checks[fmt.Sprintf("cvt.%s.%s to %s", to, from, register)] = check{d: register, s: []string{"b64"}, text: "cvt." + to + "." + from + " D, S0",
+				checks[fmt.Sprintf("cvt.%s.%s to %s", to, from, register)] = check{d: register, s: []string{"b64"},
+					text: "cvt." + to + "." + from + " D, S0",
 					want: func(v []uint64) uint64 {
 						n := signedValue(truncated(signedValue(v[0], from), 8*types[to].size), to)
 						return truncated(n, 8*types[register].size)
@@ -50,9 +51,15 @@ func convertChecks(checks map[string]check) {
 			return f.nearest(new(big.Rat).SetInt(round(f.value(v[0]))))&^f.sign() | v[0]&f.sign()
 		}}
 	}
-	checks["cvt.f64.f32"] = check{d: "f64", s: []string{"f32"}, want: func(v []uint64) uint64 { return rounded("f64", "f32", v[0]) }}
-	checks["cvt.f32.f16"] = check{d: "f32", s: []string{"f16"}, want: func(v []uint64) uint64 { return rounded("f32", "f16", v[0]) }}
-	checks["cvt.rn.f32.f64"] = check{d: "f32", s: []string{"f64"}, want: func(v []uint64) uint64 { return rounded("f32", "f64", v[0]) }}
+	checks["cvt.f64.f32"] = check{d: "f64", s: []string{"f32"}, want: func(v []uint64) uint64 {
+		return rounded("f64", "f32", v[0])
+	}}
+	checks["cvt.f32.f16"] = check{d: "f32", s: []string{"f16"}, want: func(v []uint64) uint64 {
+		return rounded("f32", "f16", v[0])
+	}}
+	checks["cvt.rn.f32.f64"] = check{d: "f32", s: []string{"f64"}, want: func(v []uint64) uint64 {
+		return rounded("f32", "f64", v[0])
+	}}
 	checks["cvt.rn.bf16x2.f32"] = check{d: "bf16x2", s: []string{"f32", "f32"}, want: func(v []uint64) uint64 {
 		return rounded("bf16", "f32", v[0])<<16 | rounded("bf16", "f32", v[1])
 	}}
@@ -101,7 +108,8 @@ func TestHalves(t *testing.T) {
 		}
 		for _, low := range []uint32{0, 1, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff} {
 			u := uint32(h)<<16 | low
-			if got, want := uint64(floatToBfloat(math.Float32frombits(u))), rounded("bf16", "f32", uint64(u)); got != want {
+			if got, want := uint64(floatToBfloat(math.Float32frombits(u))),
+				rounded("bf16", "f32", uint64(u)); got != want {
 				t.Fatalf("float32 %#x is bfloat16 %#x, want %#x", u, got, want)
 			}
 		}

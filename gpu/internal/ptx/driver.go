@@ -153,7 +153,8 @@ func (k *kernel) check(threads, shared int) error {
 }
 
 // Launch runs a kernel.
-func (d *Device) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr, _ driver.Stream) error {
+func (d *Device) Launch(f driver.Function, grid, threads, shared int, params unsafe.Pointer, size uintptr,
+	_ driver.Stream) error {
 	if err := d.ready(); err != nil {
 		return err
 	}
@@ -277,7 +278,8 @@ func (d *Device) Download(dst []byte, src driver.Ptr, _ driver.Stream) error {
 		return err
 	}
 	if i := bytes.IndexByte(written, 0); i >= 0 {
-		return fmt.Errorf("ptx: byte %d of %d from %#x on is downloaded, but nothing has written it", i, len(dst), uint64(src))
+		return fmt.Errorf("ptx: byte %d of %d from %#x on is downloaded, but nothing has written it", i, len(dst),
+			uint64(src))
 	}
 	copy(dst, data)
 	return nil

@@ -214,7 +214,8 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		_, err := Open(map[string]string{"fuzz": header + text}, Options{})
-		if err != nil && !strings.Contains(err.Error(), "fuzz: line ") && !strings.Contains(err.Error(), "is in fuzz and in fuzz") {
+		if err != nil && !strings.Contains(err.Error(), "fuzz: line ") &&
+			!strings.Contains(err.Error(), "is in fuzz and in fuzz") {
 			t.Error(err)
 		}
 	})
@@ -343,8 +344,10 @@ ld.param.u64 %rd0, [in]; mov.u32 %r1, dynamic; st.global.u32 [%rd0], %r1; st.sha
 // TestSteps stops loops without end, without barriers and with them.
 func TestSteps(t *testing.T) {
 	for _, loop := range []string{"A: bra A;", "A: bar.sync 0; bra A;"} {
-		d := must.Get(Open(map[string]string{"test": header + ".visible .entry k() { " + loop + " }"}, Options{Steps: 10_000}))
-		if err := launch(t, d, "k", 1, 64, 0); err == nil || !strings.Contains(err.Error(), "more than 10000 instructions") {
+		d := must.Get(Open(map[string]string{"test": header + ".visible .entry k() { " + loop + " }"},
+			Options{Steps: 10_000}))
+		if err := launch(t, d, "k", 1, 64, 0); err == nil ||
+			!strings.Contains(err.Error(), "more than 10000 instructions") {
 			t.Errorf("%s: %v", loop, err)
 		}
 	}
@@ -356,12 +359,14 @@ func TestFresh(t *testing.T) {
 		"shared": "@%p st.shared.u32 [%s], %n; @!%p ld.shared.u32 %n, [%s];",
 		"copies": "@%p cp.async.cg.shared.global [%s], [%in+16], 16; @%p ret; cp.async.commit_group; cp.async.wait_group 0; ld.shared.u32 %n, [%s];",
 	} {
-		d := open(t, faultHead+"@!%first ret; atom.global.add.u32 %n, [%in], 1; setp.eq.u32 %p, %n, 0;\n"+body+"\n}\n", 1)
+		d := open(t, faultHead+"@!%first ret; atom.global.add.u32 %n, [%in], 1; setp.eq.u32 %p, %n, 0;\n"+body+"\n}\n",
+			1)
 		in := uint64(upload(t, d, make([]byte, 256)))
 		if err := launch(t, d, "k", 1, 32, 0, in); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := launch(t, d, "k", 1, 32, 0, in); err == nil || !strings.Contains(err.Error(), "nothing has written it") {
+		if err := launch(t, d, "k", 1, 32, 0, in); err == nil ||
+			!strings.Contains(err.Error(), "nothing has written it") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -82,12 +82,18 @@ func floatChecks(checks map[string]check) {
 		}
 		return newRat().Quo(x, y)
 	}
-	add := floatOp{func(v []*big.Rat) *big.Rat { return newRat().Add(v[0], v[1]) }, func(v []float64) float64 { return v[0] + v[1] }}
-	sub := floatOp{func(v []*big.Rat) *big.Rat { return newRat().Sub(v[0], v[1]) }, func(v []float64) float64 { return v[0] - v[1] }}
-	mul := floatOp{func(v []*big.Rat) *big.Rat { return newRat().Mul(v[0], v[1]) }, func(v []float64) float64 { return v[0] * v[1] }}
-	div := floatOp{func(v []*big.Rat) *big.Rat { return quotient(v[0], v[1]) }, func(v []float64) float64 { return v[0] / v[1] }}
-	rcp := floatOp{func(v []*big.Rat) *big.Rat { return quotient(big.NewRat(1, 1), v[0]) }, func(v []float64) float64 { return 1 / v[0] }}
-	fma := floatOp{func(v []*big.Rat) *big.Rat { p := newRat().Mul(v[0], v[1]); return p.Add(p, v[2]) }, func(v []float64) float64 { return math.FMA(v[0], v[1], v[2]) }}
+	add := floatOp{func(v []*big.Rat) *big.Rat { return newRat().Add(v[0], v[1]) },
+		func(v []float64) float64 { return v[0] + v[1] }}
+	sub := floatOp{func(v []*big.Rat) *big.Rat { return newRat().Sub(v[0], v[1]) },
+		func(v []float64) float64 { return v[0] - v[1] }}
+	mul := floatOp{func(v []*big.Rat) *big.Rat { return newRat().Mul(v[0], v[1]) },
+		func(v []float64) float64 { return v[0] * v[1] }}
+	div := floatOp{func(v []*big.Rat) *big.Rat { return quotient(v[0], v[1]) },
+		func(v []float64) float64 { return v[0] / v[1] }}
+	rcp := floatOp{func(v []*big.Rat) *big.Rat { return quotient(big.NewRat(1, 1), v[0]) },
+		func(v []float64) float64 { return 1 / v[0] }}
+	fma := floatOp{func(v []*big.Rat) *big.Rat { p := newRat().Mul(v[0], v[1]); return p.Add(p, v[2]) },
+		func(v []float64) float64 { return math.FMA(v[0], v[1], v[2]) }}
 	sqrt := floatOp{exactSqrt, func(v []float64) float64 { return math.Sqrt(v[0]) }}
 	for _, t := range []string{"f32", "f64"} {
 		checks["add.rn."+t] = add.check(t, 2)
@@ -121,10 +127,12 @@ func almostTies() [][]uint64 {
 		for _, odd := range []float64{0, 1} {
 			z := math.Ldexp(1, e) + odd*math.Ldexp(1, last)
 			for _, small := range []float64{0, 0x1p-15, 0x1p-16} {
-				x, y := math.Ldexp(1+small, (last-1)/2), math.Ldexp(1-small, last-1-(last-1)/2) // x * y = (1 - small^2) * half
+				// x * y is (1 - small^2) * half.
+				x, y := math.Ldexp(1+small, (last-1)/2), math.Ldexp(1-small, last-1-(last-1)/2)
 				above := half * (1 + 0x1p-20)
 				for _, sign := range []float64{1, -1} {
-					cases = append(cases, []uint64{bits(sign * x), bits(y), bits(sign * z)}, []uint64{bits(sign * x), bits(-y), bits(sign * z)},
+					cases = append(cases, []uint64{bits(sign * x), bits(y), bits(sign * z)},
+						[]uint64{bits(sign * x), bits(-y), bits(sign * z)},
 						[]uint64{bits(sign * above), bits(1), bits(sign * z)})
 				}
 			}
@@ -240,5 +248,7 @@ func compareTypeChecks(checks map[string]check, t, name string) {
 		}
 		return sign >= 0
 	}
-	checks["setp."+name+"."+t] = check{d: "pred", s: []string{t, t}, want: func(v []uint64) uint64 { return truth(holds(v)) }}
+	checks["setp."+name+"."+t] = check{d: "pred", s: []string{t, t}, want: func(v []uint64) uint64 {
+		return truth(holds(v))
+	}}
 }

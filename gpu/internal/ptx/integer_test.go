@@ -8,7 +8,8 @@ import (
 // registerChecks has a check for every instruction on registers.
 func registerChecks() map[string]check {
 	checks := map[string]check{}
-	for _, add := range []func(map[string]check){integerChecks, bitChecks, moveChecks, floatChecks, halfChecks, compareChecks, convertChecks} {
+	for _, add := range []func(map[string]check){integerChecks, bitChecks, moveChecks, floatChecks, halfChecks,
+		compareChecks, convertChecks} {
 		add(checks)
 	}
 	return checks
@@ -50,13 +51,16 @@ func integerChecks(checks map[string]check) {
 			return v[0]
 		})
 		if t[0] == 'u' {
-			checks["div."+t] = check{d: t, s: t2, text: fmt.Sprintf("or.b%d S1, S1, 1; div.%s D, S0, S1", bits, t), want: func(v []uint64) uint64 { return v[0] / (v[1] | 1) }}
+			checks["div."+t] = check{d: t, s: t2, text: fmt.Sprintf("or.b%d S1, S1, 1; div.%s D, S0, S1", bits, t),
+				want: func(v []uint64) uint64 { return v[0] / (v[1] | 1) }}
 		}
 		if t[0] == 's' {
 			checks["neg."+t] = integerCheck(t, []string{t}, func(v []*big.Int) *big.Int { return newInt().Neg(v[0]) })
 		}
 		if wide := map[string]string{"s32": "s64", "u32": "u64"}[t]; wide != "" {
-			checks["mul.wide."+t] = integerCheck(wide, t2, func(v []*big.Int) *big.Int { return newInt().Mul(v[0], v[1]) })
+			checks["mul.wide."+t] = integerCheck(wide, t2, func(v []*big.Int) *big.Int {
+				return newInt().Mul(v[0], v[1])
+			})
 		}
 		// A shift by the size or more is a shift by the size.
 		checks["shr."+t] = integerCheck(t, []string{t, "u32"}, func(v []*big.Int) *big.Int {
@@ -129,7 +133,8 @@ func moveChecks(checks map[string]check) {
 		}}
 	}
 	checks["mov.pred"] = check{d: "pred", s: []string{"pred"}, want: same}
-	checks["mov.pred constant"] = check{d: "pred", s: []string{"pred"}, text: "mov.pred D, -1", want: func([]uint64) uint64 { return 1 }}
+	checks["mov.pred constant"] = check{d: "pred", s: []string{"pred"}, text: "mov.pred D, -1",
+		want: func([]uint64) uint64 { return 1 }}
 	checks["cvta.global.u64"] = check{d: "u64", s: []string{"u64"}, want: same}
 	checks["cvta.to.global.u64"] = check{d: "u64", s: []string{"u64"}, want: same}
 }

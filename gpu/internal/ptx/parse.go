@@ -209,7 +209,8 @@ func parseLiteral(text string, minus bool, typ string) (uint64, error) {
 			digits, class = 16, "f64"
 		}
 		v, err := strconv.ParseUint(text[2:], 16, 64)
-		if err != nil || len(text)-2 != digits || minus || info.size*2 != digits || info.class != 'f' && info.class != 'b' {
+		if err != nil || len(text)-2 != digits || minus || info.size*2 != digits || info.class != 'f' &&
+			info.class != 'b' {
 			return 0, fmt.Errorf("the %s number %q for a place of type %s", class, text, typ)
 		}
 		return v, nil

@@ -50,8 +50,7 @@ func (run Run) Help(t *testing.T, args, want string) (help string) {
 	return help
 }
 
-// HelpFile wants the program to print for -h what testdata/help.txt has, which
-// `go run ./cmd/NAME -h >cmd/NAME/testdata/help.txt` writes.
+// HelpFile wants the program to print for -h what testdata/help.txt has, which go generate writes.
 func (run Run) HelpFile(t *testing.T) {
 	t.Helper()
 	file, err := os.ReadFile(filepath.Join("testdata", "help.txt"))
@@ -61,7 +60,7 @@ func (run Run) HelpFile(t *testing.T) {
 	got, want := strings.SplitAfter(run.Help(t, "-h", ""), "\n"), strings.SplitAfter(string(file), "\n")
 	for i, line := range got {
 		if i >= len(want) || line != want[i] {
-			t.Fatalf("line %d of -h is %q: if it is right, write the help to testdata/help.txt", i+1, line)
+			t.Fatalf("line %d of -h is %q: if it is right, run go generate in the folder of the program", i+1, line)
 		}
 	}
 	if len(got) < len(want) {

@@ -40,11 +40,15 @@ func writeAssembly(functions []*function, arch string) (string, error) {
 		for _, r := range f.relocs {
 			switch {
 			case !slices.Contains(known[arch], r.kind):
-				return "", fmt.Errorf("%s has a relocation at %d that is not known on %s: %s", f.name, r.offset, arch, r.kind)
+				return "", fmt.Errorf("%s has a relocation at %d that is not known on %s: %s", f.name, r.offset,
+					arch, r.kind)
 			case r.offset < at || r.offset+4 > len(f.code):
-				return "", fmt.Errorf("%s has a relocation at %d, not between %d and %d", f.name, r.offset, at, len(f.code)-4)
-			case r.addend < -8 || r.addend >= int64(len(r.constant.data)): // amd64 counts from the field, the CPU from the instruction's end
-				return "", fmt.Errorf("%s uses what is %d bytes after the beginning of %s, which has %d", f.name, r.addend, r.constant.name, len(r.constant.data))
+				return "", fmt.Errorf("%s has a relocation at %d, not between %d and %d", f.name, r.offset, at,
+					len(f.code)-4)
+			case r.addend < -8 || r.addend >= int64(len(r.constant.data)):
+				// It may be negative: amd64 counts from the field, the CPU from the instruction's end.
+				return "", fmt.Errorf("%s uses what is %d bytes after the beginning of %s, which has %d", f.name,
+					r.addend, r.constant.name, len(r.constant.data))
 			}
 			writeCode(&out, f.code[at:r.offset], arch)
 			fmt.Fprintf(&out, "\t.reloc ., %s, %s%+d\n", r.kind, label(r.constant), r.addend)

@@ -62,18 +62,22 @@ func newCompiler(command []string, arch, macro string) (*compiler, error) {
 	}
 	for _, want := range []string{"__linux__", "__LP64__", macro} {
 		if !strings.Contains(cc.macros, "#define "+want+" ") {
-			return nil, fmt.Errorf("%s makes code for another system than linux/%s: it does not define %s", command[0], arch, want)
+			return nil, fmt.Errorf("%s makes code for another system than linux/%s: it does not define %s", command[0],
+				arch, want)
 		}
 	}
 	cc.clang = strings.Contains(cc.macros, "#define __clang__ ")
-	cc.zig = slices.ContainsFunc(command, func(word string) bool { return strings.HasPrefix(filepath.Base(word), "zig") })
+	cc.zig = slices.ContainsFunc(command, func(word string) bool {
+		return strings.HasPrefix(filepath.Base(word), "zig")
+	})
 	return cc, nil
 }
 
 // run runs the compiler in a folder. Its messages are in English, whatever the user's
 // language, because errors have them.
 func (cc *compiler) run(dir string, args ...string) (string, error) {
-	stdout, _, err := run(dir, []string{"LC_ALL=C"}, cc.command[0], append(cc.command[1:len(cc.command):len(cc.command)], args...)...)
+	stdout, _, err := run(dir, []string{"LC_ALL=C"}, cc.command[0],
+		append(cc.command[1:len(cc.command):len(cc.command)], args...)...)
 	return stdout, err
 }
 

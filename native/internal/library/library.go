@@ -53,7 +53,8 @@ func Build(dir string, o Options) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	if err := linkShared(cc, tmp, objects, filepath.Join(dir, "libreweight.so"), o); err != nil || o.Shared || o.Sanitize != "" {
+	if err := linkShared(cc, tmp, objects, filepath.Join(dir, "libreweight.so"), o); err != nil || o.Shared ||
+		o.Sanitize != "" {
 		return err
 	}
 	if err := archive(cc, tmp, objects, filepath.Join(dir, "libreweight.a")); err != nil {
@@ -84,7 +85,8 @@ func Cached(o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, pattern := range []string{"native/src/*", "native/reweight.h", "native/internal/library/*.go", "internal/version/*.go"} {
+	for _, pattern := range []string{"native/src/*", "native/reweight.h", "native/internal/library/*.go",
+		"internal/version/*.go"} {
 		paths, err := filepath.Glob(filepath.Join(module, filepath.FromSlash(pattern)))
 		if err != nil {
 			return "", err

@@ -134,7 +134,8 @@ func TestCodeIsTheTrees(t *testing.T) {
 				want2 := program.read(t, destination(on.arch, theirs+at, want[r.offset:end])-uint64(start), size)
 				got2 := library.read(t, destination(on.arch, ours+at, got[r.offset:end])-uint64(start), size)
 				if !bytes.Equal(got2, want2) {
-					t.Errorf("%s, at %d: the constant %s is\n% x, want\n% x", f.name, r.offset, r.constant.name, got2, want2)
+					t.Errorf("%s, at %d: the constant %s is\n% x, want\n% x", f.name, r.offset, r.constant.name,
+						got2, want2)
 				}
 				clearAddress(on.arch, want[r.offset:end])
 				clearAddress(on.arch, got[r.offset:end])

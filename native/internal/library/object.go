@@ -81,7 +81,8 @@ func goEnv(arch string) []string {
 // folder dir. A linker outside of Go would come next, which true stands for.
 func linkObject(arch, dir string) (string, error) {
 	const line = "{{if .Export}}packagefile {{.ImportPath}}={{.Export}}\n{{end}}"
-	packages, _, err := run("", goEnv(arch), "go", "list", "-tags=", "-buildvcs=false", "-export", "-deps", "-f="+line, kernelsPath)
+	packages, _, err := run("", goEnv(arch), "go", "list", "-tags=", "-buildvcs=false", "-export", "-deps", "-f="+line,
+		kernelsPath)
 	if err != nil {
 		return "", err
 	}
@@ -93,7 +94,8 @@ func linkObject(arch, dir string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("go list names no file of %s", kernelsPath)
 	}
-	_, _, err = run("", goEnv(arch), "go", "tool", "link", "-w", "-importcfg="+config, "-linkmode=external", "-extld=true",
+	_, _, err = run("", goEnv(arch), "go", "tool", "link", "-w", "-importcfg="+config, "-linkmode=external",
+		"-extld=true",
 		"-tmpdir="+dir, "-o="+filepath.Join(dir, "program"), strings.TrimSpace(program))
 	return filepath.Join(dir, "go.o"), err
 }
@@ -102,7 +104,8 @@ var textLine = regexp.MustCompile(`^TEXT ·(\w+)\(SB\), NOSPLIT, \$(\d+)-(\d+)$`
 
 // declared returns the functions that the assembly files of a CPU declare, without their code.
 func declared(arch string) ([]*function, error) {
-	out, _, err := run("", goEnv(arch), "go", "list", "-tags=", `-f={{$d := .Dir}}{{range .SFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}`, packagePath)
+	out, _, err := run("", goEnv(arch), "go", "list", "-tags=",
+		`-f={{$d := .Dir}}{{range .SFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}`, packagePath)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +138,8 @@ func parseText(text string) ([]*function, error) {
 			return nil, fmt.Errorf("line %d: %q is no NOSPLIT function with its sizes", n, strings.TrimSpace(line))
 		}
 		if args, err := strconv.Atoi(m[3]); err != nil || args < 1 || args > maxArgs {
-			return nil, fmt.Errorf("line %d: %s has %s bytes of arguments and results, want 1 to %d", n, m[1], m[3], maxArgs)
+			return nil, fmt.Errorf("line %d: %s has %s bytes of arguments and results, want 1 to %d", n, m[1],
+				m[3], maxArgs)
 		}
 		functions = append(functions, &function{name: m[1], framed: m[2] != "0"})
 	}
@@ -169,7 +173,8 @@ func readObject(f *elf.File, functions []*function) error {
 // beginning of its section.
 func contents(f *elf.File, s elf.Symbol, kind elf.SymType) ([]byte, error) {
 	if elf.ST_TYPE(s.Info) != kind || s.Size == 0 || int(s.Section) >= len(f.Sections) {
-		return nil, fmt.Errorf("the symbol %q is of kind %v and has %d bytes, want %v", s.Name, elf.ST_TYPE(s.Info), s.Size, kind)
+		return nil, fmt.Errorf("the symbol %q is of kind %v and has %d bytes, want %v", s.Name, elf.ST_TYPE(s.Info),
+			s.Size, kind)
 	}
 	data := make([]byte, s.Size)
 	_, err := f.Sections[s.Section].ReadAt(data, int64(s.Value))
@@ -194,7 +199,8 @@ func (fn *function) readRelocs(f *elf.File, symbols []elf.Symbol, s elf.Symbol, 
 			if at-s.Value >= s.Size {
 				continue
 			}
-			r := reloc{offset: int(at - s.Value), kind: kindName(f.Machine, uint32(info)), addend: int64(f.ByteOrder.Uint64(entry[16:]))}
+			r := reloc{offset: int(at - s.Value), kind: kindName(f.Machine, uint32(info)),
+				addend: int64(f.ByteOrder.Uint64(entry[16:]))}
 			i := int(info>>32) - 1 // number 0 is no symbol
 			if i < 0 || i >= len(symbols) {
 				return fmt.Errorf("the relocation at %d has no symbol", r.offset)

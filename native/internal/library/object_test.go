@@ -16,7 +16,8 @@ import (
 func TestParseText(t *testing.T) {
 	const text = "// TEXT of a file\nTEXT ·first(SB), NOSPLIT, $8-56\n\tRET\nTEXT ·second(SB), NOSPLIT, $0-8\n"
 	functions := must.Get(parseText(text))
-	if len(functions) != 2 || functions[0].name != "first" || !functions[0].framed || functions[1].name != "second" || functions[1].framed {
+	if len(functions) != 2 || functions[0].name != "first" || !functions[0].framed || functions[1].name != "second" ||
+		functions[1].framed {
 		t.Errorf("%+v", functions)
 	}
 	for _, c := range []struct{ old, new, want string }{
@@ -28,7 +29,8 @@ func TestParseText(t *testing.T) {
 		{"$0-8", "$0-97", "97 bytes of arguments"},
 		{"$0-8", "$0-18446744073709551616", "bytes of arguments"},
 	} {
-		if _, err := parseText(strings.Replace(text, c.old, c.new, 1)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := parseText(strings.Replace(text, c.old, c.new, 1)); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q instead of %q: error %v, want %q", c.new, c.old, err, c.want)
 		}
 	}
@@ -46,7 +48,8 @@ func TestBrokenObject(t *testing.T) {
 	rela := file.Section(".rela.text")
 	var entry int // of the function's first relocation, in the file
 	for i, e := range slices.Collect(slices.Chunk(must.Get(rela.Data()), 24)) {
-		if o := binary.LittleEndian.Uint64(e); o >= symbols[symbolOf].Value && o < symbols[symbolOf].Value+symbols[symbolOf].Size {
+		if o := binary.LittleEndian.Uint64(e); o >= symbols[symbolOf].Value &&
+			o < symbols[symbolOf].Value+symbols[symbolOf].Size {
 			entry = int(rela.Offset) + 24*i
 			break
 		}

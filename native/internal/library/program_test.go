@@ -163,7 +163,8 @@ func headerText(t *testing.T, isas []reweight.ISA) string {
 	for i, name := range names {
 		switch {
 		case name == "":
-			fmt.Fprintf(&out, "code 1: %d, %d, -1: %d 4\n", 1+slices.Index(problem.Coded, problem.CountRange), problem.Number("ISA"), i-1)
+			fmt.Fprintf(&out, "code 1: %d, %d, -1: %d 4\n", 1+slices.Index(problem.Coded, problem.CountRange),
+				problem.Number("ISA"), i-1)
 		case name == "auto" || slices.Contains(isas, reweight.ISA(i-1)):
 			fmt.Fprintf(&out, "lse %.9g\n", stats.LSE[0])
 		default:
@@ -171,7 +172,8 @@ func headerText(t *testing.T, isas []reweight.ISA) string {
 			for _, isa := range isas {
 				has |= 1 << isa
 			}
-			fmt.Fprintf(&out, "code 1: %d, %d, -1: %d %d\n", 1+slices.Index(problem.Coded, problem.ISA), problem.Number("ISA"), i-1, has)
+			fmt.Fprintf(&out, "code 1: %d, %d, -1: %d %d\n", 1+slices.Index(problem.Coded, problem.ISA),
+				problem.Number("ISA"), i-1, has)
 		}
 	}
 	return out.String()
@@ -181,7 +183,8 @@ func headerText(t *testing.T, isas []reweight.ISA) string {
 func statistics(t *testing.T, rows int, logits []float32, ids []int32) reweight.Stats {
 	ws := reweight.Workspace{ISA: reweight.Portable}
 	dst := reweight.Stats{LSE: make([]float32, rows), Entropy: make([]float32, rows), Logprob: make([]float32, rows)}
-	must.Do(ws.TokenStats(dst, reweight.Logits{Vocab: len(logits) / rows, F32: logits}, ids, reweight.DefaultTokenStats))
+	must.Do(ws.TokenStats(dst, reweight.Logits{Vocab: len(logits) / rows, F32: logits}, ids,
+		reweight.DefaultTokenStats))
 	return dst
 }
 
@@ -212,7 +215,8 @@ func TestThreads(t *testing.T) {
 					if !found(cc) {
 						t.Skipf("there is no %s", cc)
 					}
-					program := makeProgram(t, cc, append([]string{"-std=c11", "-I", dir, "testdata/threads.c"}, link.args(dir)...)...)
+					program := makeProgram(t, cc, append([]string{"-std=c11", "-I", dir, "testdata/threads.c"},
+						link.args(dir)...)...)
 					if got := on.run(t, program); got != want {
 						t.Errorf("it prints %swant %s", got, want)
 					}

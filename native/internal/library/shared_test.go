@@ -32,7 +32,8 @@ func TestShared(t *testing.T) {
 				t.Errorf("it has %v", tag)
 			}
 		}
-		if flags := must.Get(f.DynValue(elf.DT_FLAGS)); len(flags) != 1 || elf.DynFlag(flags[0])&(elf.DF_BIND_NOW|elf.DF_TEXTREL|elf.DF_STATIC_TLS) != elf.DF_BIND_NOW {
+		if flags := must.Get(f.DynValue(elf.DT_FLAGS)); len(flags) != 1 ||
+			elf.DynFlag(flags[0])&(elf.DF_BIND_NOW|elf.DF_TEXTREL|elf.DF_STATIC_TLS) != elf.DF_BIND_NOW {
 			t.Errorf("its flags are %v", flags)
 		}
 		for _, tag := range []elf.DynTag{elf.DT_HASH, elf.DT_GNU_HASH} { // what old and new loaders read

@@ -238,7 +238,7 @@ func (s *Scanner) Object(field func(name []byte) error) error {
 // fewNames is the number of names that are compared one by one.
 const fewNames = 32
 
-// seen adds a name to those of an object, which are s.names[first:], or many if they are
+// seen adds a name to the names of an object, which are s.names[first:], or many if they are
 // more than a few.
 func (s *Scanner) seen(name []byte, first int, many map[string]struct{}) (map[string]struct{}, error) {
 	repeated := false
@@ -302,7 +302,8 @@ func (s *Scanner) Array(element func(i int) error) error {
 // enter goes behind an opening bracket.
 func (s *Scanner) enter() error {
 	if s.depth >= maxDepth {
-		return &Error{Byte: s.pos, Syntax: true, Problem: fmt.Sprintf("more than %d arrays and objects within each other", maxDepth)}
+		return &Error{Byte: s.pos, Syntax: true,
+			Problem: fmt.Sprintf("more than %d arrays and objects within each other", maxDepth)}
 	}
 	s.depth++
 	s.pos++

@@ -195,7 +195,8 @@ func TestTooManyFields(t *testing.T) {
 	text[len(text)-1] = '}'
 	var s Scanner
 	s.Reset(text)
-	if err := s.Object(func([]byte) error { return nil }); err == nil || err.Error() != "the value has more than 1048576 fields" {
+	if err := s.Object(func([]byte) error { return nil }); err == nil ||
+		err.Error() != "the value has more than 1048576 fields" {
 		t.Error(err)
 	}
 }
@@ -262,7 +263,8 @@ func TestFloats(t *testing.T) {
 
 // TestQuick is that the numbers of token data do not need strconv.
 func TestQuick(t *testing.T) {
-	for _, text := range []string{"-1.2345678", "-0.00012340980884619057", "-1.2345678806304932", "0", "1", "-12.5", "3.1415927e-05", "1.2345678901234567e-05", "1e-07"} {
+	for _, text := range []string{"-1.2345678", "-0.00012340980884619057", "-1.2345678806304932", "0", "1", "-12.5",
+		"3.1415927e-05", "1.2345678901234567e-05", "1e-07"} {
 		if _, end := quickFloat([]byte(text+", "), 0); end != len(text) {
 			t.Errorf("%s ends at %d", text, end)
 		}
@@ -417,7 +419,9 @@ func FuzzScan(f *testing.F) {
 				t.Errorf("%q: %q, want %q", data, got, want)
 			}
 		}
-		compareArray(t, data, (*Scanner).Floats, func(f *float32) bool { return !math.IsNaN(float64(*f)) && !math.IsInf(float64(*f), 0) })
+		compareArray(t, data, (*Scanner).Floats, func(f *float32) bool {
+			return !math.IsNaN(float64(*f)) && !math.IsInf(float64(*f), 0)
+		})
 		compareArray(t, data, (*Scanner).Int32s, nil)
 		compareArray(t, data, (*Scanner).Bools, func(*bool) bool { return !bytes.ContainsAny(data, "01") })
 	})
@@ -457,7 +461,8 @@ func compareArray[T comparable](t *testing.T, data []byte, read func(*Scanner) (
 
 // FuzzNumber compares numbers with strconv.
 func FuzzNumber(f *testing.F) {
-	for _, seed := range []string{"0", "-1.2345678", "1.2345678806304932e-05", "16777217", "9007199791611905", "1e39", "-0.0", "1e-400"} {
+	for _, seed := range []string{"0", "-1.2345678", "1.2345678806304932e-05", "16777217", "9007199791611905", "1e39",
+		"-0.0", "1e-400"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

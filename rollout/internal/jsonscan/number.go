@@ -104,7 +104,7 @@ func (s *Scanner) integer(size int, large string) (int64, error) {
 }
 
 // CanonicalNumber reads a number, and returns the one spelling that all numbers of its value
-// have here: that of integers is their digits. The digits are compared and not a float, so
+// have here: the number of an integer is its digits. The digits are compared and not a float, so
 // that integers beyond 2^53 stay apart. NaN and the infinities are errors.
 func (s *Scanner) CanonicalNumber() (string, error) {
 	begin := s.pos

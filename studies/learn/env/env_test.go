@@ -153,7 +153,8 @@ func TestTranscript(t *testing.T) {
 				for _, part := range [][]int32{best, any, reasons} {
 					binary.Write(hash, binary.LittleEndian, part)
 				}
-				answers := [][]int32{best, best, any, {random.Int32N(int32(len(Words))), random.Int32N(int32(len(Words)))}}
+				answers := [][]int32{best, best, any,
+					{random.Int32N(int32(len(Words))), random.Int32N(int32(len(Words)))}}
 				return answers[random.IntN(len(answers))]
 			})
 			binary.Write(hash, binary.LittleEndian, seen)

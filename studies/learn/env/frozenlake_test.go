@@ -56,7 +56,8 @@ func TestLakeNoMoveBeatsBest(t *testing.T) {
 			}
 			for a, q := range q {
 				if q > next[cell]+1e-12 {
-					t.Fatalf("cell %d, %d turns: %s succeeds with %v, Best with %v", cell, turns, gymActions[a], q, next[cell])
+					t.Fatalf("cell %d, %d turns: %s succeeds with %v, Best with %v", cell, turns, gymActions[a], q,
+						next[cell])
 				}
 			}
 		}
@@ -84,7 +85,8 @@ func TestLakeIce(t *testing.T) {
 				e.cell = cell
 				done, success := e.Act(Find(&e, []int32{Token(name)}))
 				count[e.cell]++
-				if kind := gymMap[e.cell/4][e.cell%4]; done != (kind == 'H' || kind == 'G') || success != (kind == 'G') {
+				if kind := gymMap[e.cell/4][e.cell%4]; done != (kind == 'H' || kind == 'G') ||
+					success != (kind == 'G') {
 					t.Fatalf("done %v and success %v on %c", done, success, kind)
 				}
 			}

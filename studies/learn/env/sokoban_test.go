@@ -86,7 +86,8 @@ func TestSokobanAgainstBoard(t *testing.T) {
 			b.move(text(answer))
 			done, success := e.Act(Find(&e, answer))
 			if !slices.Equal(e.Observe(), b.read()) || success != b.solved() || done != (b.solved() || turn == 10) {
-				t.Fatalf("%s leads to %s, done %v, success %v, want\n%s", text(answer), text(e.Observe()), done, success, b)
+				t.Fatalf("%s leads to %s, done %v, success %v, want\n%s", text(answer), text(e.Observe()), done,
+					success, b)
 			}
 			if done {
 				break

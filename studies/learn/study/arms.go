@@ -81,7 +81,8 @@ func (a Arms) Do(path string, of Table, settings train.Settings, said func(done,
 // Effects compares the schemes with uniform weights.
 func (a Arms) Effects(done Table) ([]Effect, error) { return effects(done, a.runs(done)) }
 
-// Predictions holds the effects of the arms to the predictions of plan-arms.md, in its order; of are the effects of the map.
+// Predictions holds the effects of the arms to the predictions of plan-arms.md, in its order; of are the effects of the
+// map.
 func (a Arms) Predictions(of, arms []Effect) []Prediction {
 	difference := func(effects []Effect, cell train.Run, scheme string) float64 {
 		return effectOf(effects, cell, scheme).Difference

@@ -31,7 +31,8 @@ func (m Map) Figure(all []Effect) []byte {
 		text(x0, y0-8, ` font-weight="bold"`, schemeTitles[scheme])
 		for row, q := range errors {
 			if i%columns == 0 {
-				text(x0-8, y0+row*high+high/2+5, ` text-anchor="end"`, map[float64]string{0: "nothing", 0.5: "half", 1: "all"}[q])
+				text(x0-8, y0+row*high+high/2+5, ` text-anchor="end"`,
+					map[float64]string{0: "nothing", 0.5: "half", 1: "all"}[q])
 			}
 		}
 		if i%columns == 0 {
@@ -39,7 +40,8 @@ func (m Map) Figure(all []Effect) []byte {
 			text(x0-8, y0+4, ` text-anchor="end" font-size="11"`, "reasoning")
 		}
 		for column, length := range lengths {
-			text(x0+column*wide+wide/2, y0+panelHigh+18, ` text-anchor="middle" font-size="12"`, fmt.Sprintf("%d words", length))
+			text(x0+column*wide+wide/2, y0+panelHigh+18, ` text-anchor="middle" font-size="12"`,
+				fmt.Sprintf("%d words", length))
 		}
 		for _, e := range all {
 			if e.Scheme != scheme {

@@ -16,7 +16,8 @@ import (
 // What is no line of a study is an error that says which.
 func TestRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runs.csv")
-	text := strings.Join(columns, ",") + "\n" + strings.Join(line(train.Result{Run: SmokeMap.Choosing()[0]}), ",") + "\n"
+	text := strings.Join(columns, ",") + "\n" +
+		strings.Join(line(train.Result{Run: SmokeMap.Choosing()[0]}), ",") + "\n"
 	for _, c := range []struct{ text, want string }{
 		{text[:len(text)-3], "the last line has no end: delete it, and its run is done again"},
 		{strings.Replace(text, "0.001", "x", 1), "line 2"},
@@ -130,7 +131,8 @@ func TestEffects(t *testing.T) {
 			if math.Abs(e.Reweighted-e.Uniform-want) > 1e-12 || e.UniformRate != 1e-3 || e.Rate != 3e-3 {
 				t.Errorf("%+v", e)
 			}
-			if math.Abs(e.Decided-e.Errors/2) > 1e-12 || math.Abs(e.Start-0.1) > 1e-12 || math.Abs(e.Actions-0.2) > 1e-12 {
+			if math.Abs(e.Decided-e.Errors/2) > 1e-12 || math.Abs(e.Start-0.1) > 1e-12 ||
+				math.Abs(e.Actions-0.2) > 1e-12 {
 				t.Errorf("%+v", e)
 			}
 			// The least p of 12 pairs, of a family of 12.

@@ -22,7 +22,8 @@ func TestIntervalByHand(t *testing.T) {
 		{[]float64{7, 7, 7}, 7, 0, 4.303},
 	} {
 		low, high := interval(c.x)
-		if half := c.quantile * c.se; math.Abs(low-(c.mean-half)) > 5e-4*c.se || math.Abs(high-(c.mean+half)) > 5e-4*c.se {
+		if half := c.quantile * c.se; math.Abs(low-(c.mean-half)) > 5e-4*c.se ||
+			math.Abs(high-(c.mean+half)) > 5e-4*c.se {
 			t.Errorf("interval(%v) = %v, %v, want %v +- %v", c.x, low, high, c.mean, half)
 		}
 	}

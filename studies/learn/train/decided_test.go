@@ -32,7 +32,8 @@ func TestDecided(t *testing.T) {
 			t.Errorf("chances %v and %v: D is %.3f, want %.3f", c.good, c.bad, got, c.want)
 		}
 	}
-	if d := decided(slices.Repeat([]*episode{{success: true}}, decidedPrompts*decidedReasonings*decidedAnswers)); d == d {
+	if d := decided(slices.Repeat([]*episode{{success: true}},
+		decidedPrompts*decidedReasonings*decidedAnswers)); d == d {
 		t.Errorf("D of answers that are always right is %v", d)
 	}
 }

@@ -81,7 +81,8 @@ func TestSay(t *testing.T) {
 				t.Errorf("%s: turn %d has the roles %s, want %s, again %v", c.response, turn, all, c.roles, c.again)
 			}
 			for i, of := range e.turn[before:] {
-				if masked := e.role[before+i] == reweight.RoleMasked; masked != (of == -1) || !masked && int(of) != turn {
+				if masked := e.role[before+i] == reweight.RoleMasked; masked != (of == -1) || !masked &&
+					int(of) != turn {
 					t.Errorf("%s: token %d of turn %d has the number %d", c.response, i, turn, of)
 				}
 			}

@@ -12,7 +12,7 @@ type Run struct {
 	Game      string  // a name of env.Games
 	Algorithm string  // grpo or ppo
 	Fluent    int     // words of each response that mean nothing, and are easy to foretell
-	Errors    float64 // share of the demonstrator's mistakes that are made in the reasoning; with 0 it says nothing else
+	Errors    float64 // share of the demonstrator's mistakes that are made in its reasoning; with 0 it does not reason
 	Scheme    string  // a name of variants or of package scheme
 	Rate      float64 // size of the steps
 	Seed      int

@@ -99,7 +99,8 @@ func TestGradient(t *testing.T) {
 				}
 				got, want := (value(step)-value(-step))/(2*step), floats.Dot(direction, gradient)
 				if math.Abs(got-want) > 0.01*math.Abs(want)+1e-4 {
-					t.Errorf("%s %s: along %s the objective changes by %.6f, want %.6f", scheme, algorithm, name, got, want)
+					t.Errorf("%s %s: along %s the objective changes by %.6f, want %.6f", scheme, algorithm,
+						name, got, want)
 				}
 			}
 		}
@@ -122,7 +123,8 @@ func TestSlice(t *testing.T) {
 				part, partWeights := slice(b, weights, number, minibatches)
 				must.Do(part.Validate())
 				if few := b.Trajectories() / minibatches; part.Trajectories() < few || part.Trajectories() > few+1 {
-					t.Errorf("part %d of %d has %d of %d trajectories", number, minibatches, part.Trajectories(), b.Trajectories())
+					t.Errorf("part %d of %d has %d of %d trajectories", number, minibatches, part.Trajectories(),
+						b.Trajectories())
 				}
 				for _, offset := range part.SeqOffsets[1:] {
 					all.SeqOffsets = append(all.SeqOffsets, int64(len(all.Role))+offset)
@@ -215,7 +217,8 @@ func holdBits(t *testing.T, runs map[string]Run) {
 				t.Error("no episode of the training succeeds, so the test says little")
 			}
 			if result.Weights[:16] != want {
-				t.Errorf("%+v, %v: the parameters at the end have the hash %s, want %s", run, isa, result.Weights[:16], want)
+				t.Errorf("%+v, %v: the parameters at the end have the hash %s, want %s", run, isa,
+					result.Weights[:16], want)
 			}
 			result.Seconds = 0
 			text := fmt.Sprint(result) // a NaN is not equal to itself

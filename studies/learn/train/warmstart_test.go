@@ -68,7 +68,8 @@ func TestWarmStartNumber(t *testing.T) {
 		add(t, "tracer", 0.4, func() env.Environment { return tracer{luck: &luck} })
 		settings := tiny
 		settings.Demonstrations = demonstrations
-		return fingerprint(must.Get(settings.WarmStart(Run{Game: "tracer", Seed: number, Errors: 0.5})).Parameters), luck
+		return fingerprint(must.Get(settings.WarmStart(Run{Game: "tracer", Seed: number, Errors: 0.5})).Parameters),
+			luck
 	}
 	first, luck := start(1, 32)
 	if again, same := start(1, 32); again != first || !slices.Equal(luck, same) {

@@ -38,7 +38,8 @@ func graphicsOf(info gpu.Info) Graphics {
 
 // String describes it in a line.
 func (g Graphics) String() string {
-	return fmt.Sprintf("%s, compute capability %s, %d multiprocessors, %s, driver for CUDA %s", g.Name, g.Capability, g.Multiprocessors, humanize.IBytes(uint64(g.Memory)), g.Driver)
+	return fmt.Sprintf("%s, compute capability %s, %d multiprocessors, %s, driver for CUDA %s", g.Name, g.Capability,
+		g.Multiprocessors, humanize.IBytes(uint64(g.Memory)), g.Driver)
 }
 
 // SetGPU adds to the description of the machine what GPU there is, or why none is

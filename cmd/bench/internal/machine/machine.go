@@ -78,8 +78,9 @@ func This() (Machine, error) {
 	}
 	c := &cpuid.CPU
 	m := Machine{
-		CPU: cmp.Or(strings.TrimSpace(c.BrandName), "unknown"), CPUs: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0),
-		OS: runtime.GOOS, Arch: runtime.GOARCH, Features: []string{},
+		CPU: cmp.Or(strings.TrimSpace(c.BrandName), "unknown"), CPUs: runtime.NumCPU(),
+		GOMAXPROCS: runtime.GOMAXPROCS(0),
+		OS:         runtime.GOOS, Arch: runtime.GOARCH, Features: []string{},
 		L1: max(0, c.Cache.L1D), L2: max(0, c.Cache.L2), L3: max(0, c.Cache.L3),
 		Go: runtime.Version(), ISAs: ISANames(), Chosen: best.String(),
 	}

@@ -48,7 +48,8 @@ func (p Plan) GPUShapes() (shapes []Shape) {
 // checkGPU compares the results of the plan's GPU with the reference and with the bits of
 // the first implementation, with the arrays at each of the places on the device. It returns one
 // parity, or none if there is no GPU or if it lacks the kernel.
-func (p Plan) checkGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int) (_ []Parity, err error) {
+func (p Plan) checkGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DType,
+	sizes []int) (_ []Parity, err error) {
 	if p.GPU == nil || k.OnlyGo {
 		return nil, nil
 	}
@@ -67,7 +68,8 @@ func (p Plan) checkGPU(ctx context.Context, k kernels.Kernel, dtype reweight.DTy
 	}
 	one := all[1]
 	for _, q := range all[2:] {
-		one.Errors.MaxULP, one.Errors.MaxAbs = max(one.Errors.MaxULP, q.Errors.MaxULP), max(one.Errors.MaxAbs, q.Errors.MaxAbs)
+		one.Errors.MaxULP, one.Errors.MaxAbs = max(one.Errors.MaxULP, q.Errors.MaxULP),
+			max(one.Errors.MaxAbs, q.Errors.MaxAbs)
 		one.Failure = cmp.Or(one.Failure, q.Failure)
 	}
 	return []Parity{one}, nil
@@ -86,8 +88,11 @@ const fewestGPURows = 64
 //
 // If ctx ends, the result is that of the rounds so far, or none, and the error is that
 // of ctx.
-func OnGPU(ctx context.Context, s bench.Sampler, dev *gpu.Device, k kernels.Kernel, dtype reweight.DType, rows, vocab int) (results []Result, failure string, err error) {
-	r, fit, err := fitting(k, rows, func(rows int) (*resident, error) { return newResident(dev, k, dtype, rows, vocab) })
+func OnGPU(ctx context.Context, s bench.Sampler, dev *gpu.Device, k kernels.Kernel, dtype reweight.DType,
+	rows, vocab int) (results []Result, failure string, err error) {
+	r, fit, err := fitting(k, rows, func(rows int) (*resident, error) {
+		return newResident(dev, k, dtype, rows, vocab)
+	})
 	if err != nil {
 		return nil, "", err
 	}
@@ -111,7 +116,8 @@ func fitting(k kernels.Kernel, rows int, upload func(rows int) (*resident, error
 }
 
 // measure measures the workload.
-func (r *resident) measure(ctx context.Context, s bench.Sampler, rows int) (results []Result, failure string, err error) {
+func (r *resident) measure(ctx context.Context, s bench.Sampler,
+	rows int) (results []Result, failure string, err error) {
 	if failure, err = r.Check(); err != nil {
 		return nil, "", err
 	}
@@ -124,7 +130,8 @@ func (r *resident) measure(ctx context.Context, s bench.Sampler, rows int) (resu
 	serial := kernels.Implementations()[0].New(1)
 	const ours, drivers, kernel = first, first + 1, first + 2
 	device := [...]func() error{read: r.read, again: r.read, ours: r.copy, drivers: r.driversCopy, kernel: r.queue}
-	fns := []func() error{reference: func() error { few.Reference(); return nil }, portable: func() error { return few.Run(serial) }, kernel: nil}
+	fns := []func() error{reference: func() error { few.Reference(); return nil },
+		portable: func() error { return few.Run(serial) }, kernel: nil}
 	calls := make([]float64, len(device))
 	for i, f := range device {
 		if calls[i] = 1; f == nil {

@@ -36,7 +36,8 @@ func TestOnGPU(t *testing.T) {
 				t.Fatalf("%s %v: %d results, %q, %v", k.Name, dtype, len(results), failure, err)
 			}
 			q := results[0]
-			if q.Kernel != k.Name || q.DType != dtype.String() || q.ISA != machine.CUDA || q.Rows != rows || q.Vocab != vocab || q.Workers != 1 {
+			if q.Kernel != k.Name || q.DType != dtype.String() || q.ISA != machine.CUDA || q.Rows != rows ||
+				q.Vocab != vocab || q.Workers != 1 {
 				t.Errorf("%+v", q)
 			}
 			for name, x := range map[string]float64{
@@ -124,12 +125,14 @@ func TestFitting(t *testing.T) {
 			}
 			return nil, errors.Join(&fullError{rows, none}, nil)
 		})
-		if (r == nil) != (c.want == 0) || (err == nil) != (c.want > 0) || err == nil && rows != c.want || c.err != nil && tried != 1 {
+		if (r == nil) != (c.want == 0) || (err == nil) != (c.want > 0) || err == nil && rows != c.want ||
+			c.err != nil && tried != 1 {
 			t.Errorf("%+v: %d rows after %d tries, %v", c, rows, tried, err)
 		}
 	}
 	var full *fullError
-	if r, err := newResident(testgpu.Device(t), find(t, "token_stats"), reweight.DTypeF32, 1<<20, 1<<20); !errors.As(err, &full) || r != nil {
+	if r, err := newResident(testgpu.Device(t), find(t, "token_stats"), reweight.DTypeF32, 1<<20,
+		1<<20); !errors.As(err, &full) || r != nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -146,7 +149,8 @@ func TestOnGPUInterrupted(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || len(results) != 1 || results[0].NsPerElement.N < 1 {
 		t.Errorf("%+v, %v", results, err)
 	}
-	if results, _, err := OnGPU(ctx, s, dev, find(t, "multiply"), reweight.DTypeF32, 40, 0); !errors.Is(err, context.Canceled) || results != nil {
+	results, _, err = OnGPU(ctx, s, dev, find(t, "multiply"), reweight.DTypeF32, 40, 0)
+	if !errors.Is(err, context.Canceled) || results != nil {
 		t.Errorf("before the first round: %+v, %v", results, err)
 	}
 }
@@ -156,11 +160,13 @@ func TestCheckGPU(t *testing.T) {
 	dev := testgpu.Device(t)
 	for _, name := range []string{"token_stats", "row_gradient_bonus", "surrogate"} {
 		all, err := Plan{GPU: dev, Check: Check}.checkGPU(t.Context(), find(t, name), reweight.DTypeF32, []int{1, 19})
-		if err != nil || len(all) != 1 || all[0].Failure != "" || all[0].ISA != machine.CUDA || all[0].Cases != 2*len(kernels.Families) {
+		if err != nil || len(all) != 1 || all[0].Failure != "" || all[0].ISA != machine.CUDA ||
+			all[0].Cases != 2*len(kernels.Families) {
 			t.Errorf("%s: %+v, %v", name, all, err)
 		}
 	}
-	wrong := func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]Parity, error) {
+	wrong := func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int,
+		impls []kernels.Implementation) ([]Parity, error) {
 		all, err := Check(ctx, k, dtype, sizes, impls)
 		all[len(all)-1].Failure = "at the end" // of the last placement
 		return all, err
@@ -192,11 +198,13 @@ func TestGPUShapes(t *testing.T) {
 			t.Errorf("%v, which GPUs do not have", s)
 		}
 		count[s.Kernel.Name+" "+s.DType.String()]++
-		if s.Kernel.Rows && s.Kernel.Name != "token_stats" && s.Kernel.Name != "row_gradient" && (s.Rows != GPURows || s.Vocab != 64) {
+		if s.Kernel.Rows && s.Kernel.Name != "token_stats" && s.Kernel.Name != "row_gradient" &&
+			(s.Rows != GPURows || s.Vocab != 64) {
 			t.Errorf("%v", s)
 		}
 	}
-	for name, want := range map[string]int{"token_stats f32": 12, "token_stats bf16": 12, "token_stats f16": 12, "row_gradient f32": 12, "row_gradient bf16": 12, "row_gradient_bonus f32": 1, "multiply f32": 1} {
+	for name, want := range map[string]int{"token_stats f32": 12, "token_stats bf16": 12, "token_stats f16": 12,
+		"row_gradient f32": 12, "row_gradient bf16": 12, "row_gradient_bonus f32": 1, "multiply f32": 1} {
 		if count[name] != want {
 			t.Errorf("%s: %d shapes, want %d", name, count[name], want)
 		}

@@ -172,7 +172,8 @@ func (st step) queue(ws *gpu.Workspace, in *gpuSteps, b *gpu.Batch, grad, weight
 			return err
 		}
 	}
-	if err := ws.TokenStats(gpu.Stats{Logprob: b.Logprobs}, in.current, in.ids, reweight.DefaultTokenStats); err != nil {
+	if err := ws.TokenStats(gpu.Stats{Logprob: b.Logprobs}, in.current, in.ids,
+		reweight.DefaultTokenStats); err != nil {
 		return err
 	}
 	if st.ppo {
@@ -201,5 +202,6 @@ func (st step) queue(ws *gpu.Workspace, in *gpuSteps, b *gpu.Batch, grad, weight
 	if err := ws.Loss(grad, result, weights, b, opt.Loss); err != nil {
 		return err
 	}
-	return ws.RowGradient(in.gradient, in.current, in.ids, gpu.RowGradientInput{Logprobs: b.Logprobs, Grad: grad}, reweight.DefaultRowGradient)
+	return ws.RowGradient(in.gradient, in.current, in.ids, gpu.RowGradientInput{Logprobs: b.Logprobs, Grad: grad},
+		reweight.DefaultRowGradient)
 }

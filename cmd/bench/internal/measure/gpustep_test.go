@@ -27,8 +27,10 @@ func TestStepsOnGPU(t *testing.T) {
 		var names []string
 		for _, o := range overheads {
 			names = append(names, o.Step)
-			if o.ISA != machine.CUDA || o.KL != q.KL || o.Advantages != map[bool]string{false: "grpo", true: "ppo"}[q.PPO] || o.Tokens != 16 || o.Vocab != 17 ||
-				!(o.OverUniform.Median > 0) || !(o.UniformNs.Median > 0) || o.Verdict == "" || o.ExtraBytes < 4*16 || o.PeakBytes != 0 {
+			if o.ISA != machine.CUDA || o.KL != q.KL ||
+				o.Advantages != map[bool]string{false: "grpo", true: "ppo"}[q.PPO] || o.Tokens != 16 || o.Vocab != 17 ||
+				!(o.OverUniform.Median > 0) || !(o.UniformNs.Median > 0) || o.Verdict == "" || o.ExtraBytes < 4*16 ||
+				o.PeakBytes != 0 {
 				t.Errorf("%+v", o)
 			}
 		}

@@ -40,12 +40,12 @@ type Result struct {
 	Vocab          int            `json:"vocab"`
 	Workers        int            `json:"workers"`
 	NsPerElement   bench.Estimate `json:"ns_per_element"`
-	GBPerS         float64        `json:"gb_per_s"`        // kernels.Case.Bytes over the median time, in 1e9 bytes per second
+	GBPerS         float64        `json:"gb_per_s"`        // kernels.Case.Bytes over the median time, in 1e9 bytes
 	ReadGBPerS     float64        `json:"read_gb_per_s"`   // the same of the plain read, in the same rounds
 	Share          bench.Estimate `json:"roofline_share"`  // GBPerS over that of a plain read of the main input
 	TimesReference bench.Estimate `json:"times_reference"` // times the speed of the float64 reference
 	TimesPortable  bench.Estimate `json:"times_portable"`  // times the speed of the portable kernel on one worker
-	Null           bench.Estimate `json:"null"`            // the plain read's time over its own, as if it were two functions
+	Null           bench.Estimate `json:"null"`            // the plain read's time over its own, as of two functions
 
 	// On a GPU only, where the reads are the device's too: the speed of a plain copy of
 	// the main input in the device's memory, bytes that are read and bytes that are
@@ -73,7 +73,8 @@ type Result struct {
 // result is what the whole workload would take: its time by element is that of
 // its arithmetic, wherever the rows lie. A workload of more than StreamBytes has
 // as much more of the sampler's budget, up to 16 times.
-func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweight.DType, rows, vocab, workers int, impls []kernels.Implementation) ([]Result, error) {
+func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweight.DType, rows, vocab, workers int,
+	impls []kernels.Implementation) ([]Result, error) {
 	c, err := k.New(kernels.Spec{Rows: rows, Vocab: vocab, DType: dtype})
 	if err != nil {
 		return nil, err
@@ -93,7 +94,8 @@ func Kernel(ctx context.Context, s bench.Sampler, k kernels.Kernel, dtype reweig
 	readAll := bench.PlainRead(c.Input, workers)
 	plain := kernels.Implementations()[0]
 	serial := plain.New(1)
-	fns := []func() error{readAll, readAll, func() error { few.Reference(); return nil }, func() error { return few.Run(serial) }}
+	fns := []func() error{readAll, readAll, func() error { few.Reference(); return nil },
+		func() error { return few.Run(serial) }}
 	results := make([]Result, len(impls))
 	cases := make([]*kernels.Case, len(impls))
 	for i, impl := range impls {

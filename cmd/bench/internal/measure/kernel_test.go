@@ -18,7 +18,9 @@ import (
 var quick = bench.Sampler{Block: time.Microsecond, Rounds: 1}
 
 // unknown is an instruction set that no machine has.
-var unknown = kernels.Implementation{Name: "unknown", New: func(int) kernels.Runner { return &reweight.Workspace{ISA: 200} }}
+var unknown = kernels.Implementation{Name: "unknown", New: func(int) kernels.Runner {
+	return &reweight.Workspace{ISA: 200}
+}}
 
 // TestKernel measures every kernel with every instruction set, on little.
 func TestKernel(t *testing.T) {
@@ -35,10 +37,12 @@ func TestKernel(t *testing.T) {
 				t.Fatalf("%s: %d results, want %d", k.Name, len(results), len(impls))
 			}
 			for i, r := range results {
-				if r.Kernel != k.Name || r.DType != dtype.String() || r.ISA != impls[i].Name || r.Rows != 40 || r.Vocab != vocab || r.Workers != 2 {
+				if r.Kernel != k.Name || r.DType != dtype.String() || r.ISA != impls[i].Name || r.Rows != 40 ||
+					r.Vocab != vocab || r.Workers != 2 {
 					t.Errorf("result %d of %s %s is %+v", i, k.Name, dtype, r)
 				}
-				for _, x := range []float64{r.NsPerElement.Median, r.GBPerS, r.Share.Median, r.TimesReference.Median, r.ReadGBPerS} {
+				for _, x := range []float64{r.NsPerElement.Median, r.GBPerS, r.Share.Median, r.TimesReference.Median,
+					r.ReadGBPerS} {
 					if !(x > 0) || math.IsInf(x, 0) {
 						t.Errorf("%+v has a figure that is not positive", r)
 					}
@@ -73,13 +77,16 @@ func TestKernelInterrupted(t *testing.T) {
 		results, err = Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1, kernels.Implementations())
 		return len(results) > 0, err
 	})
-	if err != context.Canceled || len(results) != len(kernels.Implementations()) || !(results[0].NsPerElement.Median > 0) || results[0].NsPerElement.N < 1 {
+	if err != context.Canceled || len(results) != len(kernels.Implementations()) ||
+		!(results[0].NsPerElement.Median > 0) || results[0].NsPerElement.N < 1 {
 		t.Errorf("%d results, %v", len(results), err)
 	}
-	if results, err := Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1, kernels.Implementations()); err != context.Canceled || results != nil {
+	if results, err := Kernel(ctx, s, k, reweight.DTypeF32, 4, 64, 1,
+		kernels.Implementations()); err != context.Canceled || results != nil {
 		t.Errorf("before the first round: %+v, %v", results, err)
 	}
-	if overheads, err := Overheads(ctx, s, Steps{Tokens: 4, Vocab: 64, Workers: 1, ISA: "portable"}); err != context.Canceled || overheads != nil {
+	if overheads, err := Overheads(ctx, s,
+		Steps{Tokens: 4, Vocab: 64, Workers: 1, ISA: "portable"}); err != context.Canceled || overheads != nil {
 		t.Errorf("before the first round: %+v, %v", overheads, err)
 	}
 }
@@ -139,7 +146,8 @@ func TestRowsToStream(t *testing.T) {
 	for _, c := range []struct {
 		dtype       reweight.DType
 		vocab, size int
-	}{{reweight.DTypeF32, 151936, 4}, {reweight.DTypeBF16, 151936, 2}, {reweight.DTypeF16, 75, 2}, {reweight.DTypeF32, 16, 4}, {reweight.DTypeF32, StreamBytes, 4}} {
+	}{{reweight.DTypeF32, 151936, 4}, {reweight.DTypeBF16, 151936, 2}, {reweight.DTypeF16, 75, 2},
+		{reweight.DTypeF32, 16, 4}, {reweight.DTypeF32, StreamBytes, 4}} {
 		n := RowsToStream(c.dtype, c.vocab, StreamBytes)
 		if bytes := n * c.vocab * c.size; bytes < StreamBytes || n > 1 && bytes-c.vocab*c.size >= StreamBytes {
 			t.Errorf("%d rows of %d %s", n, c.vocab, c.dtype)
@@ -169,7 +177,8 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Check(t.Context(), kernels.All()[0], reweight.DTypeF32, []int{1}, []kernels.Implementation{unknown}); err == nil {
+	if _, err := Check(t.Context(), kernels.All()[0], reweight.DTypeF32, []int{1},
+		[]kernels.Implementation{unknown}); err == nil {
 		t.Error("no error for an instruction set that does not exist")
 	}
 }
@@ -188,7 +197,8 @@ func (w off) ExpScale(dst, x []float32, lo float32, rate float64) error {
 	return err
 }
 
-func (w off) ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64, opt reweight.ActFocusOptions) error {
+func (w off) ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64,
+	opt reweight.ActFocusOptions) error {
 	err := w.Workspace.ActFocusWeights(dst, signal, role, mean, sigma, opt)
 	if len(dst) == 3 {
 		dst[0] = w.change(dst[0])
@@ -208,11 +218,13 @@ func TestCheckNotices(t *testing.T) {
 			{func(x float32) float32 { return math.Nextafter32(x, 9) }, "not the bits of the first implementation", false},
 			{func(x float32) float32 { return x + 9 }, ", want ", true},
 		} {
-			impls := []kernels.Implementation{kernels.Implementations()[0], {Name: "off", New: func(int) kernels.Runner { return off{new(reweight.Workspace), c.change} }}}
+			impls := []kernels.Implementation{kernels.Implementations()[0],
+				{Name: "off", New: func(int) kernels.Runner { return off{new(reweight.Workspace), c.change} }}}
 			all := must.Get(Check(t.Context(), must.Get(kernels.Find(name)), reweight.DTypeF32, []int{3, 5}, impls))
 			p := all[1]
 			place := fmt.Sprintf("%s f32 on off, %v input of 3: ", name, kernels.Families[0])
-			if !strings.HasPrefix(p.Failure, place) || !strings.Contains(p.Failure, c.want) || p.Cases != 2*len(kernels.Families) || all[0].Failure != "" {
+			if !strings.HasPrefix(p.Failure, place) || !strings.Contains(p.Failure, c.want) ||
+				p.Cases != 2*len(kernels.Families) || all[0].Failure != "" {
 				t.Errorf("%+v, want %q", p, place+c.want)
 			}
 			if e := p.Errors; max(e.MaxULP, e.MaxAbs) > 2 != c.far || !(max(e.MaxULP, e.MaxAbs) > 0) {

@@ -21,13 +21,15 @@ type Parity struct {
 
 // A Checker compares the results of a kernel with the reference. It is Check, except
 // in tests.
-type Checker func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]Parity, error)
+type Checker func(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int,
+	impls []kernels.Implementation) ([]Parity, error)
 
 // Check compares the results of a kernel with each of the implementations to the
 // reference, and their bits to each other, on every family of input. Sizes are
 // elements per row, of two rows, or tokens. If ctx ends, it returns its error and
 // nothing else.
-func Check(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int, impls []kernels.Implementation) ([]Parity, error) {
+func Check(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []int,
+	impls []kernels.Implementation) ([]Parity, error) {
 	parities := make([]Parity, len(impls))
 	for i, impl := range impls {
 		parities[i] = Parity{Kernel: k.Name, DType: dtype.String(), ISA: impl.Name}
@@ -51,7 +53,7 @@ func Check(ctx context.Context, k kernels.Kernel, dtype reweight.DType, sizes []
 			c.Reference()
 			var first []uint64
 			for i, impl := range impls {
-				c.Spoil() // an implementation that writes nothing must not pass with the results before it
+				c.Overwrite() // an implementation that writes nothing must not pass with the results before it
 				if err := c.Run(impl.New(0)); err != nil {
 					return nil, err
 				}

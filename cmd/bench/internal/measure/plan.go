@@ -53,7 +53,8 @@ func Shapes(ks []kernels.Kernel, sizes Sizes) []Shape {
 				continue
 			}
 			for _, vocab := range sizes.Vocabs {
-				shapes = append(shapes, Shape{k, dtype, cmp.Or(sizes.Rows, RowsToStream(dtype, vocab, cmp.Or(sizes.Stream, StreamBytes))), vocab, sizes.Workers})
+				shapes = append(shapes, Shape{k, dtype, cmp.Or(sizes.Rows,
+					RowsToStream(dtype, vocab, cmp.Or(sizes.Stream, StreamBytes))), vocab, sizes.Workers})
 			}
 		}
 	}
@@ -186,16 +187,17 @@ func (p Plan) Speed(to *Results, checks bool) (all Tasks) {
 func (p Plan) Parities(to *[]Parity, sizes []int) (all Tasks) {
 	for _, k := range p.Kernels {
 		for _, dtype := range k.DTypes {
-			all = append(all, task{checkWork, fmt.Sprintf("checking %s %v", k.Name, dtype), func(ctx context.Context) error {
-				onCPU, err := p.Check(ctx, k, dtype, sizes, p.CPU)
-				*to = append(*to, onCPU...)
-				if err != nil {
+			all = append(all, task{checkWork, fmt.Sprintf("checking %s %v", k.Name, dtype),
+				func(ctx context.Context) error {
+					onCPU, err := p.Check(ctx, k, dtype, sizes, p.CPU)
+					*to = append(*to, onCPU...)
+					if err != nil {
+						return err
+					}
+					onGPU, err := p.checkGPU(ctx, k, dtype, sizes)
+					*to = append(*to, onGPU...)
 					return err
-				}
-				onGPU, err := p.checkGPU(ctx, k, dtype, sizes)
-				*to = append(*to, onGPU...)
-				return err
-			}})
+				}})
 		}
 	}
 	return all

@@ -10,7 +10,8 @@ import (
 // TestShapes: without -rows, logits are streamed and tokens are not.
 func TestShapes(t *testing.T) {
 	for _, s := range Shapes(kernels.All(), Sizes{Vocabs: []int{1000}, Workers: []int{1}, Stream: 2 * StreamBytes}) {
-		if bytes := s.Rows * s.Vocab * s.DType.Size(); s.Kernel.Rows && (bytes < 2*StreamBytes || bytes > 2*StreamBytes+4000) {
+		if bytes := s.Rows * s.Vocab * s.DType.Size(); s.Kernel.Rows &&
+			(bytes < 2*StreamBytes || bytes > 2*StreamBytes+4000) {
 			t.Errorf("%v: %d bytes", s, bytes)
 		}
 	}

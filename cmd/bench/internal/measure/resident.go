@@ -118,7 +118,7 @@ func (r *resident) Check() (failure string, err error) {
 		return "", err
 	}
 	want := r.few.Bits(nil)
-	r.few.Spoil()
+	r.few.Overwrite()
 	r.waits = true
 	defer func() { r.waits = false }()
 	if err := r.queue(); err != nil {
@@ -217,12 +217,15 @@ func (r *resident) rows(l reweight.Logits) gpu.Rows {
 	return gpu.Rows{Ptr: r.find(raw.Logits(l), false), DType: l.DType(), Rows: l.Rows() * r.times, Vocab: l.Vocab}
 }
 
-func (r *resident) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
-	stats := gpu.Stats{LSE: out(r, dst.LSE), Entropy: out(r, dst.Entropy), Logprob: out(r, dst.Logprob), LogSumSqProbs: out(r, dst.LogSumSqProbs)}
+func (r *resident) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32,
+	opt reweight.TokenStatsOptions) error {
+	stats := gpu.Stats{LSE: out(r, dst.LSE), Entropy: out(r, dst.Entropy), Logprob: out(r, dst.Logprob),
+		LogSumSqProbs: out(r, dst.LogSumSqProbs)}
 	return r.finish(r.ws.TokenStats(stats, r.rows(logits), gpu.IDs{Ptr: in(r, ids)}, opt))
 }
 
-func (r *resident) RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
+func (r *resident) RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput,
+	opt reweight.RowGradientOptions) error {
 	x := r.rows(logits)
 	host := raw.Logits(dst)
 	r.arrays[unsafe.Pointer(unsafe.SliceData(host))] = array{ptr: x.Ptr, host: host, output: true} // in place
@@ -231,12 +234,14 @@ func (r *resident) RowGradient(dst, logits reweight.Logits, ids []int32, of rewe
 	return r.finish(r.ws.RowGradient(x, x, gpu.IDs{Ptr: in(r, ids)}, arrays, opt))
 }
 
-func (r *resident) MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet, shift float64) (reweight.Moments, error) {
+func (r *resident) MaskedMoments(x []float32, role []reweight.Role, roles reweight.RoleSet,
+	shift float64) (reweight.Moments, error) {
 	err := r.finish(r.ws.MaskedMoments(out(r, r.moments[:]), in(r, x), in(r, role), len(x), roles, shift))
 	return r.moments[0], err
 }
 
-func (r *resident) ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64, opt reweight.ActFocusOptions) error {
+func (r *resident) ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64,
+	opt reweight.ActFocusOptions) error {
 	return r.finish(r.ws.ActFocusWeights(out(r, dst), in(r, signal), in(r, role), len(dst), mean, sigma, opt))
 }
 
@@ -256,7 +261,9 @@ func (r *resident) Multiply(dst, a, b []float32) error {
 	return r.finish(r.ws.Multiply(out(r, dst), in(r, a), in(r, b), len(dst)))
 }
 
-func (r *resident) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64, opt reweight.LossOptions) (reweight.SurrogateSums, error) {
-	err := r.finish(r.ws.Surrogate(out(r, grad), out(r, r.sums[:]), in(r, logprobs), in(r, old), in(r, advantages), in(r, weights), in(r, role), len(logprobs), scale, opt))
+func (r *resident) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64,
+	opt reweight.LossOptions) (reweight.SurrogateSums, error) {
+	err := r.finish(r.ws.Surrogate(out(r, grad), out(r, r.sums[:]), in(r, logprobs), in(r, old), in(r, advantages),
+		in(r, weights), in(r, role), len(logprobs), scale, opt))
 	return r.sums[0], err
 }

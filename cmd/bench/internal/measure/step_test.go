@@ -24,8 +24,10 @@ func TestOverheads(t *testing.T) {
 			for _, o := range overheads {
 				names = append(names, o.Step)
 				extra[o.Step] = o.ExtraBytes
-				if o.ISA != isa.String() || o.KL != q.KL || o.Advantages != map[bool]string{false: "grpo", true: "ppo"}[q.PPO] ||
-					o.Tokens != tokens || o.Vocab != 30 || o.Workers != 2 || !(o.OverUniform.Median > 0) || !(o.UniformNs.Median > 0) || o.Verdict == "" {
+				if o.ISA != isa.String() || o.KL != q.KL ||
+					o.Advantages != map[bool]string{false: "grpo", true: "ppo"}[q.PPO] ||
+					o.Tokens != tokens || o.Vocab != 30 || o.Workers != 2 || !(o.OverUniform.Median > 0) ||
+					!(o.UniformNs.Median > 0) || o.Verdict == "" {
 					t.Errorf("%+v", o)
 				}
 			}
@@ -66,14 +68,16 @@ func TestVerdict(t *testing.T) {
 		{1.06, 1.03, 1.08, 1.04, "not decided: between +3.0% and +8.0%, but the null reaches +4.0%"}, // the uniform step may seem to cost 4%
 		{math.NaN(), math.NaN(), math.NaN(), 1.01, "not decided: between +NaN% and +NaN%"},
 	} {
-		if claim, reason := verdict(bench.Estimate{Median: c.median, Lo: c.lo, Hi: c.hi, N: 6}, bench.Estimate{Hi: c.null, N: 6}); claim+": "+reason != c.want {
+		if claim, reason := verdict(bench.Estimate{Median: c.median, Lo: c.lo, Hi: c.hi, N: 6},
+			bench.Estimate{Hi: c.null, N: 6}); claim+": "+reason != c.want {
 			got := claim + ": " + reason
 			t.Errorf("verdict of %v, %v to %v, null up to %v = %q, want %q", c.median, c.lo, c.hi, c.null, got, c.want)
 		}
 	}
 	for _, n := range [][2]int{{5, 9}, {9, 5}, {5, 5}} { // as clear as can be
 		for _, median := range []float64{1, 2} {
-			ratio, null := bench.Estimate{Median: median, Lo: median, Hi: median, N: n[0]}, bench.Estimate{Median: 1, Lo: 1, Hi: 1, N: n[1]}
+			ratio, null := bench.Estimate{Median: median, Lo: median, Hi: median, N: n[0]},
+				bench.Estimate{Median: 1, Lo: 1, Hi: 1, N: n[1]}
 			claim, reason := verdict(ratio, null)
 			if got, want := claim+": "+reason, "not decided: rounds 5, want 6"; got != want {
 				t.Errorf("verdict of %v in %v rounds = %q, want %q", median, n, got, want)

@@ -129,7 +129,8 @@ func (r Report) Brief() (text int, header []string, rows [][]string) {
 			where = "both"
 		}
 		name := q.Kernel
-		if first := r.Results[slices.IndexFunc(r.Results, func(first measure.Result) bool { return first.Kernel == q.Kernel })]; first.Rows != q.Rows {
+		if first := r.Results[slices.IndexFunc(r.Results,
+			func(first measure.Result) bool { return first.Kernel == q.Kernel })]; first.Rows != q.Rows {
 			name += fmt.Sprintf(", %d rows", q.Rows)
 		}
 		row := []string{
@@ -166,7 +167,8 @@ func (r Report) Fast(cached []measure.Result) string {
 		return ""
 	}
 	q := r.best(all[i])
-	line := fmt.Sprintf("%s on %s: %s ns a logit, %s%% of a plain read", q.Kernel, q.ISA, digits(q.NsPerElement.Median), whole(q.Share.Median))
+	line := fmt.Sprintf("%s on %s: %s ns a logit, %s%% of a plain read", q.Kernel, q.ISA, digits(q.NsPerElement.Median),
+		whole(q.Share.Median))
 	switch r.From(q) {
 	case FromMemory:
 		line += " from memory"
@@ -197,7 +199,8 @@ func Cost(overheads []measure.Overhead) string {
 			}
 		}
 		if len(verdicts) == 2 {
-			part := fmt.Sprintf("%s with a KL anchor: %s; without an anchor: %s.", on.what, verdicts[true], verdicts[false])
+			part := fmt.Sprintf("%s with a KL anchor: %s; without an anchor: %s.", on.what, verdicts[true],
+				verdicts[false])
 			parts = append(parts, part)
 		}
 	}

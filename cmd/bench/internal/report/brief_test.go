@@ -38,8 +38,10 @@ func largest() Report {
 			ns := []float64{99_999, 999, 999}[i]
 			e := bench.Estimate{Median: 10.5, Lo: 9.99, Hi: 99.9, N: 3}
 			r.Results = append(r.Results, measure.Result{
-				Kernel: k.Name, DType: "f32", ISA: isa, Rows: rows, Vocab: vocab, Workers: 1, NsPerElement: bench.Estimate{Median: ns, Lo: ns, Hi: ns},
-				GBPerS: 9999, ReadGBPerS: 9999, Share: e, TimesReference: bench.Estimate{Median: 99_999}, Null: bench.Estimate{Median: 1, Lo: 0.001, Hi: 999, N: 3},
+				Kernel: k.Name, DType: "f32", ISA: isa, Rows: rows, Vocab: vocab, Workers: 1,
+				NsPerElement: bench.Estimate{Median: ns, Lo: ns, Hi: ns},
+				GBPerS:       9999, ReadGBPerS: 9999, Share: e, TimesReference: bench.Estimate{Median: 99_999},
+				Null: bench.Estimate{Median: 1, Lo: 0.001, Hi: 999, N: 3},
 			})
 		}
 	}
@@ -54,8 +56,10 @@ func steps() []measure.Overhead {
 			for _, name := range []string{"actfocus", "aem", "actfocus+aem"} {
 				e := bench.Estimate{Median: 12.345, Lo: 10.123, Hi: 15.678, N: 1000}
 				all = append(all, measure.Overhead{
-					Step: name, Advantages: advantages, KL: kl, ISA: "portable", Tokens: 16_777_216, Vocab: 16, Workers: 1024, OverUniform: e, Null: e,
-					Verdict: "not decided", Reason: "between +12.3% and +123.5%, but the null reaches +121.4%", ExtraBytes: 999 << 30, Allocs: 9999, PeakBytes: 999 << 30,
+					Step: name, Advantages: advantages, KL: kl, ISA: "portable", Tokens: 16_777_216, Vocab: 16,
+					Workers: 1024, OverUniform: e, Null: e,
+					Verdict: "not decided", Reason: "between +12.3% and +123.5%, but the null reaches +121.4%",
+					ExtraBytes: 999 << 30, Allocs: 9999, PeakBytes: 999 << 30,
 					UniformNs: bench.Estimate{Median: 99_999e6},
 				})
 			}
@@ -88,7 +92,8 @@ func TestBriefWidth(t *testing.T) {
 	}
 	fmt.Fprintln(&out, "Right: "+Right("every kernel", r.Machine.ISAs))
 	fmt.Fprintln(&out, Noisy(r.Nulls()))
-	fmt.Fprintln(&out, Checked([]measure.Parity{{Kernel: "k", Cases: 999_999, Errors: kernels.Errors{MaxULP: 0.12345, MaxAbs: 0.00012345}}}, []int{1, 1_515_936}))
+	fmt.Fprintln(&out, Checked([]measure.Parity{{Kernel: "k", Cases: 999_999,
+		Errors: kernels.Errors{MaxULP: 0.12345, MaxAbs: 0.00012345}}}, []int{1, 1_515_936}))
 	within100(t, out.String())
 }
 
@@ -101,14 +106,17 @@ func TestBrief(t *testing.T) {
 	small.Rows = 1
 	r.Results = append(r.Results, small)
 	_, header, rows := r.Brief()
-	if want := []string{"kernel", "from", "ns", "GB/s", "of read", "x two", "x portable", "x float64"}; !slices.Equal(header, want) {
+	want := []string{"kernel", "from", "ns", "GB/s", "of read", "x two", "x portable", "x float64"}
+	if !slices.Equal(header, want) {
 		t.Errorf("header %q, want %q", header, want)
 	}
-	if want := []string{"token_stats", "memory", "0.200", "20.0", "100% (90-110)", "1.5", "25.0", "250"}; !slices.Equal(rows[0], want) {
+	want = []string{"token_stats", "memory", "0.200", "20.0", "100% (90-110)", "1.5", "25.0", "250"}
+	if !slices.Equal(rows[0], want) {
 		t.Errorf("row %q, want %q", rows[0], want)
 	}
 	last := rows[len(rows)-1]
-	if want := []string{"token_stats, 1 rows", "cache", "0.200", "20.0", "100% (90-110)", "-", "-", "250"}; !slices.Equal(last, want) {
+	want = []string{"token_stats, 1 rows", "cache", "0.200", "20.0", "100% (90-110)", "-", "-", "250"}
+	if !slices.Equal(last, want) {
 		t.Errorf("row %q, want %q", last, want)
 	}
 }
@@ -141,7 +149,8 @@ func TestCost(t *testing.T) {
 	if got, want := Cost(all), "ActFocus and AEM with a KL anchor: free within noise; without an anchor: costs under 2%."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	gpu := append(all, measure.Overhead{Step: "actfocus+aem", ISA: machine.CUDA, KL: true, Verdict: "costs 9%"}, measure.Overhead{Step: "actfocus+aem", ISA: machine.CUDA, Verdict: "costs 30%"})
+	gpu := append(all, measure.Overhead{Step: "actfocus+aem", ISA: machine.CUDA, KL: true, Verdict: "costs 9%"},
+		measure.Overhead{Step: "actfocus+aem", ISA: machine.CUDA, Verdict: "costs 30%"})
 	if got, want := Cost(gpu), Cost(all)+" ActFocus and AEM on the GPU with a KL anchor: costs 9%; without an anchor: costs 30%."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -174,7 +183,8 @@ func TestOverheadWidth(t *testing.T) {
 	var out bytes.Buffer
 	must.Do((Overhead{Overhead: steps()}).Write(&out, false))
 	within100(t, out.String())
-	if !strings.HasPrefix(out.String(), "Cost: ") || !strings.Contains(out.String(), "\nNoisy: ") || !strings.Contains(out.String(), "but the null reaches +121.4%") {
+	if !strings.HasPrefix(out.String(), "Cost: ") || !strings.Contains(out.String(), "\nNoisy: ") ||
+		!strings.Contains(out.String(), "but the null reaches +121.4%") {
 		t.Errorf("printed\n%s", out.String())
 	}
 }

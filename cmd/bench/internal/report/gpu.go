@@ -21,7 +21,9 @@ func OnGPU(results []measure.Result) []measure.Result { return some(results, tru
 func OnCPU(results []measure.Result) []measure.Result { return some(results, false) }
 
 func some(results []measure.Result, gpu bool) []measure.Result {
-	return slices.DeleteFunc(slices.Clone(results), func(q measure.Result) bool { return (q.ISA == machine.CUDA) != gpu })
+	return slices.DeleteFunc(slices.Clone(results), func(q measure.Result) bool {
+		return (q.ISA == machine.CUDA) != gpu
+	})
 }
 
 // ofCopy prints the share of a plain copy, a dash where there was none.
@@ -63,7 +65,8 @@ func (r Report) GPU() string {
 		return m.GPU.Name
 	}
 	q := results[i]
-	return fmt.Sprintf("%s on %s: %.0f GB/s, %s%% of a plain copy on it, %s.", q.Kernel, m.GPU.Name, q.GBPerS, whole(q.CopyShare.Median), shapeOf(q.Rows, q.Vocab, 1))
+	return fmt.Sprintf("%s on %s: %.0f GB/s, %s%% of a plain copy on it, %s.", q.Kernel, m.GPU.Name, q.GBPerS,
+		whole(q.CopyShare.Median), shapeOf(q.Rows, q.Vocab, 1))
 }
 
 // memoryOfGPU says how fast the GPU's memory was, and which rows did not fit.

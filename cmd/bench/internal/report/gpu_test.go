@@ -14,7 +14,8 @@ import (
 
 // onGPU adds results of a GPU, with figures that are made up.
 func onGPU(r Report) Report {
-	r.Machine.GPU = &machine.Graphics{Name: "NVIDIA Test", Capability: "9.0", Multiprocessors: 132, Memory: 80 << 30, Driver: "12.4"}
+	r.Machine.GPU = &machine.Graphics{Name: "NVIDIA Test", Capability: "9.0", Multiprocessors: 132, Memory: 80 << 30,
+		Driver: "12.4"}
 	for _, c := range []struct {
 		kernel, dtype       string
 		rows, wanted, vocab int
@@ -34,8 +35,10 @@ func onGPU(r Report) Report {
 		}
 		share := about(c.share)
 		q := measure.Result{
-			Kernel: c.kernel, DType: c.dtype, ISA: machine.CUDA, Rows: c.rows, RowsWanted: c.wanted, Vocab: c.vocab, Workers: 1, NsPerElement: about(0.00134), GBPerS: 3000 * c.share,
-			ReadGBPerS: 3100, CopyGBPerS: 3000, Share: about(c.share * 3000 / 3100), CopyShare: &share, TimesReference: about(9000), TimesPortable: about(4000), Null: about(1),
+			Kernel: c.kernel, DType: c.dtype, ISA: machine.CUDA, Rows: c.rows, RowsWanted: c.wanted, Vocab: c.vocab,
+			Workers: 1, NsPerElement: about(0.00134), GBPerS: 3000 * c.share,
+			ReadGBPerS: 3100, CopyGBPerS: 3000, Share: about(c.share * 3000 / 3100), CopyShare: &share,
+			TimesReference: about(9000), TimesPortable: about(4000), Null: about(1),
 		}
 		r.Results = append(r.Results, q)
 	}

@@ -106,7 +106,8 @@ func (r Report) place() string {
 	if cache == 0 {
 		return fmt.Sprintf("Rows of logits: %s, from memory or from a cache: the size of the last cache is not known.", size)
 	}
-	what := map[string]string{FromMemory: "from memory", FromCache: "from a cache, not from memory", FromBoth: "partly from a cache"}
+	what := map[string]string{FromMemory: "from memory", FromCache: "from a cache, not from memory",
+		FromBoth: "partly from a cache"}
 	lo, hi := what[from(least, cache)], what[from(most, cache)]
 	if lo != hi {
 		hi = "the larger " + hi + ", the smaller " + lo

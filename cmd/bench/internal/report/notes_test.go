@@ -10,7 +10,8 @@ import (
 
 // onRows is a workload of 1 MiB rows in float32.
 func onRows(isa string, rows int, read float64) measure.Result {
-	return measure.Result{Kernel: "token_stats", DType: "f32", ISA: isa, Rows: rows, Vocab: 1 << 18, Workers: 1, ReadGBPerS: read, NsPerElement: bench.Estimate{N: 10, Outliers: 1},
+	return measure.Result{Kernel: "token_stats", DType: "f32", ISA: isa, Rows: rows, Vocab: 1 << 18, Workers: 1,
+		ReadGBPerS: read, NsPerElement: bench.Estimate{N: 10, Outliers: 1},
 		Null: bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 10}}
 }
 
@@ -40,7 +41,8 @@ func TestPlace(t *testing.T) {
 
 // TestReads: one figure for each workload, whatever the instruction sets.
 func TestReads(t *testing.T) {
-	r := Report{Results: []measure.Result{onRows("a", 64, 10), onRows("b", 64, 10), onRows("c", 64, 10), onRows("a", 65, 20), onRows("a", 66, 12)}}
+	r := Report{Results: []measure.Result{onRows("a", 64, 10), onRows("b", 64, 10), onRows("c", 64, 10),
+		onRows("a", 65, 20), onRows("a", 66, 12)}}
 	tokens := onRows("a", 64, 50)
 	tokens.Vocab = 0
 	two := onRows("a", 64, 99)

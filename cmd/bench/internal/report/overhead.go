@@ -71,7 +71,8 @@ var overheadTables = [...]struct {
 	row     func(o measure.Overhead) []string
 }{
 	{[]string{"isa", "times uniform", "null", "rounds", "allocs"}, func(o measure.Overhead) []string {
-		return []string{o.ISA, cli.Ratio(o.OverUniform), cli.Ratio(o.Null), strconv.Itoa(o.OverUniform.N), strconv.FormatUint(o.Allocs, 10)}
+		return []string{o.ISA, cli.Ratio(o.OverUniform), cli.Ratio(o.Null), strconv.Itoa(o.OverUniform.N),
+			strconv.FormatUint(o.Allocs, 10)}
 	}},
 	{[]string{"verdict"}, func(o measure.Overhead) []string { return []string{o.Verdict + ": " + o.Reason} }},
 	{[]string{"rows", "uniform ms", "extra", "peak"}, func(o measure.Overhead) []string {
@@ -79,7 +80,8 @@ var overheadTables = [...]struct {
 		if o.PeakBytes > 0 {
 			peak = humanize.IBytes(uint64(o.PeakBytes))
 		}
-		return []string{shapeOf(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6), extraMemory(o), peak}
+		return []string{shapeOf(o.Tokens, o.Vocab, o.Workers), fmt.Sprintf("%.2f", o.UniformNs.Median/1e6),
+			extraMemory(o), peak}
 	}},
 }
 

@@ -17,7 +17,8 @@ import (
 // sample is a run of all kernels on three paths, with figures that are made up.
 func sample() Report {
 	r := Report{Machine: machine.Machine{
-		CPU: "Test CPU", CPUs: 4, GOMAXPROCS: 4, OS: "linux", Arch: "amd64", Features: []string{"AVX2"}, Go: "go1.26", ISAs: []string{"portable", "two", "three"}, Chosen: "three", Why: "because",
+		CPU: "Test CPU", CPUs: 4, GOMAXPROCS: 4, OS: "linux", Arch: "amd64", Features: []string{"AVX2"}, Go: "go1.26",
+		ISAs: []string{"portable", "two", "three"}, Chosen: "three", Why: "because",
 	}}
 	result := func(k kernels.Kernel, dtype, isa string, ns float64, rows, vocab int) measure.Result {
 		bytes := 4.0
@@ -28,7 +29,8 @@ func sample() Report {
 			Kernel: k.Name, DType: dtype, ISA: isa, Rows: rows, Vocab: vocab, Workers: 1, NsPerElement: about(ns),
 			GBPerS: bytes / ns, ReadGBPerS: 20, Share: about(bytes / ns / 20),
 			TimesReference: about(50 / ns), TimesPortable: bench.Estimate{Median: 5 / ns, Lo: 4 / ns, Hi: 6 / ns, N: 9},
-			Null: bench.Estimate{Median: 1.01, Lo: 0.98, Hi: 1.03, N: 9}, MaxULP: 0.25, MaxAbs: 1e-7, AllocsPerOp: 2, BytesPerOp: 64,
+			Null: bench.Estimate{Median: 1.01, Lo: 0.98, Hi: 1.03, N: 9}, MaxULP: 0.25, MaxAbs: 1e-7, AllocsPerOp: 2,
+			BytesPerOp: 64,
 		}
 		return q
 	}
@@ -81,7 +83,9 @@ func TestHostileText(t *testing.T) {
 		must.Do(r.Write(&out, as))
 		for line := range strings.Lines(out.String()) {
 			line = strings.TrimSuffix(line, "\n")
-			if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) {
+			if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.ContainsFunc(line, func(r rune) bool {
+				return !strconv.IsPrint(r)
+			}) {
 				t.Errorf("JSON %v: %q", as, line)
 			}
 		}

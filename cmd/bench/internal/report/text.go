@@ -51,13 +51,15 @@ func (r Report) Write(w io.Writer, asJSON bool) error {
 // Table returns the results as cells for people: the first columns are text, the
 // others numbers with their intervals.
 func (r Report) Table() (text int, header []string, rows [][]string) {
-	text, header = 3, []string{"kernel", "type", "isa", "workers", "rows", "from", "ns/element", "GB/s", "of read", "x reference", "x portable", "rounds", "allocs", "max ulp", "max abs"}
+	text, header = 3, []string{"kernel", "type", "isa", "workers", "rows", "from", "ns/element", "GB/s", "of read",
+		"x reference", "x portable", "rounds", "allocs", "max ulp", "max abs"}
 	copied := slices.ContainsFunc(r.Results, func(q measure.Result) bool { return q.CopyShare != nil })
 	if copied {
 		header = append(header, "of copy")
 	}
 	for _, q := range r.Results {
-		row := append([]string{q.Kernel, q.DType, q.ISA, strconv.Itoa(q.Workers), shapeOf(q.Rows, q.Vocab, 1), r.From(q)}, cells(q)...)
+		row := append([]string{q.Kernel, q.DType, q.ISA, strconv.Itoa(q.Workers), shapeOf(q.Rows, q.Vocab, 1),
+			r.From(q)}, cells(q)...)
 		if copied {
 			row = append(row, ofCopy(q))
 		}

@@ -20,9 +20,11 @@ import (
 // repository and its index are. In another working tree they would be wrong: git
 // would check it out into the index of the commit that is being made.
 var hookVariables = sync.OnceValue(func() (names []string) {
-	list, _ := exec.Command("git", "rev-parse", "--local-env-vars").Output() // without git, the error is that of the first use of it
+	// Without git, the first use of it returns the error.
+	list, _ := exec.Command("git", "rev-parse", "--local-env-vars").Output()
 	for name := range strings.FieldsSeq(string(list)) {
-		if name != "GIT_CONFIG_PARAMETERS" && name != "GIT_CONFIG_COUNT" { // these are settings of the user, not a place
+		// These two are settings of the user, not a place.
+		if name != "GIT_CONFIG_PARAMETERS" && name != "GIT_CONFIG_COUNT" {
 			names = append(names, name)
 		}
 	}
@@ -61,7 +63,8 @@ func Run(ctx context.Context, dir string, env []string, name string, args ...str
 // RunHolding is Run with a file, or nil, that the program holds open as this process
 // does, so that a lock of the file lasts until both have ended. Windows has no such
 // locks.
-func RunHolding(ctx context.Context, dir string, env []string, held *os.File, name string, args ...string) (string, error) {
+func RunHolding(ctx context.Context, dir string, env []string, held *os.File, name string,
+	args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, append(slices.Clip(env), "PWD="+dir) // which keeps the name of a directory that is a link
 	if held != nil && runtime.GOOS != "windows" {
@@ -92,7 +95,8 @@ func RunHolding(ctx context.Context, dir string, env []string, held *os.File, na
 func telling(stderr string) (text string) {
 	for line := range strings.Lines(stderr) {
 		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "go: downloading ") || strings.Contains(line, "warning: ") {
+		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "go: downloading ") ||
+			strings.Contains(line, "warning: ") {
 			continue
 		}
 		text += strings.TrimPrefix(line, "fatal: ")

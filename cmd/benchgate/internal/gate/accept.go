@@ -27,7 +27,8 @@ type acceptance struct {
 
 // accepted returns what the commits after the base accept, the newest first.
 func (r repository) accepted(ctx context.Context) (list []acceptance, err error) {
-	text, err := git(ctx, r.top, "log", "--no-show-signature", "--format=%x00%h%n%(trailers:key="+trailer+",valueonly,unfold)", "--end-of-options", r.commit+"..HEAD")
+	text, err := git(ctx, r.top, "log", "--no-show-signature",
+		"--format=%x00%h%n%(trailers:key="+trailer+",valueonly,unfold)", "--end-of-options", r.commit+"..HEAD")
 	if err != nil {
 		return nil, fmt.Errorf("the commits after the base: %w", err)
 	}
@@ -70,7 +71,8 @@ func parseAcceptance(words []string) (a acceptance, err error) {
 
 // covers reports whether the acceptance is about that result.
 func (a acceptance) covers(q Result) bool {
-	return (a.pkg == "" || a.pkg == q.relative || a.pkg == q.Package) && (a.name == q.Benchmark || strings.HasPrefix(q.Benchmark, a.name+"/"))
+	return (a.pkg == "" || a.pkg == q.relative || a.pkg == q.Package) &&
+		(a.name == q.Benchmark || strings.HasPrefix(q.Benchmark, a.name+"/"))
 }
 
 // worst is the largest ratio of new to base of what failed.
@@ -112,7 +114,8 @@ func (g *gate) accept() {
 		}
 		for i := range g.report.Results {
 			q := &g.report.Results[i]
-			if !a.covers(*q) || q.Verdict != bench.Regression || q.Ratio == nil && len(q.Metrics) == 0 || q.failed || q.Accepted != "" {
+			if !a.covers(*q) || q.Verdict != bench.Regression || q.Ratio == nil && len(q.Metrics) == 0 || q.failed ||
+				q.Accepted != "" {
 				continue
 			}
 			if q.worst() > a.most {

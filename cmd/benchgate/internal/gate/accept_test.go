@@ -39,7 +39,8 @@ func TestTrailers(t *testing.T) {
 	} {
 		message(c.text)
 		got, err := accepted()
-		if want := strings.FieldsFunc(c.want, func(r rune) bool { return r == '|' }); err != nil || !slices.Equal(got[:min(len(want), len(got))], want) {
+		if want := strings.FieldsFunc(c.want, func(r rune) bool { return r == '|' }); err != nil ||
+			!slices.Equal(got[:min(len(want), len(got))], want) {
 			t.Errorf("%q: %q, %v, want %q first", c.text, got, err, want)
 		}
 	}
@@ -50,11 +51,15 @@ func TestTrailers(t *testing.T) {
 	do("checkout", "--quiet", "main")
 	do("merge", "--quiet", "--no-ff", "-m", "merge\n\nBench-Accept: BenchmarkMerge itself", "side")
 	after, err := accepted()
-	if err != nil || len(after) != len(before)+2 || !slices.Contains(after, " BenchmarkSide to +Inf because it is a merge") || !slices.Contains(after, " BenchmarkMerge to +Inf because itself") || slices.ContainsFunc(after, func(a string) bool { return strings.Contains(a, "Old") }) {
+	if err != nil || len(after) != len(before)+2 ||
+		!slices.Contains(after, " BenchmarkSide to +Inf because it is a merge") ||
+		!slices.Contains(after, " BenchmarkMerge to +Inf because itself") ||
+		slices.ContainsFunc(after, func(a string) bool { return strings.Contains(a, "Old") }) {
 		t.Errorf("after a merge: %q, %v", after, err)
 	}
 	message("no reason\n\nBench-Accept: BenchmarkBare")
-	if _, err := accepted(); err == nil || !strings.HasSuffix(err.Error(), "Bench-Accept: BenchmarkBare has no reason") {
+	if _, err := accepted(); err == nil ||
+		!strings.HasSuffix(err.Error(), "Bench-Accept: BenchmarkBare has no reason") {
 		t.Errorf("without a reason: %v", err)
 	}
 }

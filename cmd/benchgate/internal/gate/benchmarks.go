@@ -81,7 +81,8 @@ func parseOutput(output string, cpus int) reply {
 	failing := ""
 	for line := range strings.Lines(output) {
 		line = strings.TrimSuffix(line, "\n")
-		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") { // what a benchmark logs, whatever it looks like
+		// A benchmark logs this, whatever it looks like.
+		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") {
 			if failing != "" {
 				o.failed[failing] = cmp.Or(o.failed[failing], short(strings.TrimSpace(line)))
 			}
@@ -111,14 +112,17 @@ func parseOutput(output string, cpus int) reply {
 			continue
 		}
 		for i := 2; i+1 < len(fields); i += 2 {
-			if v, err := strconv.ParseFloat(fields[i], 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) { // ReportMetric takes any
+			// ReportMetric takes any number.
+			if v, err := strconv.ParseFloat(fields[i], 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
 				r.metrics[fields[i+1]] = v
 			}
 		}
 		o.results = append(o.results, r)
 	}
 	maps.DeleteFunc(o.failed, func(name, said string) bool { // it fails because one of its sub-benchmarks does
-		return said == "" && slices.ContainsFunc(slices.Collect(maps.Keys(o.failed)), func(other string) bool { return strings.HasPrefix(other, name+"/") })
+		return said == "" && slices.ContainsFunc(slices.Collect(maps.Keys(o.failed)), func(other string) bool {
+			return strings.HasPrefix(other, name+"/")
+		})
 	})
 	return o
 }
@@ -215,7 +219,8 @@ func (s *testVersion) command(ctx context.Context, exe, pkg string, flags ...str
 func (s *testVersion) start(ctx context.Context, group string, order int) (bencher, error) {
 	pkg := packageOf(group)
 	s.starts++
-	exe, output := filepath.Join(s.run, fmt.Sprintf("%d.test%s", s.starts, exeSuffix)), filepath.Join(s.run, fmt.Sprintf("%d.txt", s.starts))
+	exe, output := filepath.Join(s.run, fmt.Sprintf("%d.test%s", s.starts, exeSuffix)),
+		filepath.Join(s.run, fmt.Sprintf("%d.txt", s.starts))
 	if err := copyFile(exe, s.exe(pkg, order)); err != nil {
 		return nil, err
 	}
@@ -224,7 +229,8 @@ func (s *testVersion) start(ctx context.Context, group string, order int) (bench
 		return &binaryRunner{s, ctx, exe, pkg, pad, s.opt.patience()}, nil
 	}
 	token := fmt.Sprintf("%016x%016x:", rand.Uint64(), rand.Uint64())
-	w := &testWorker{process: process{mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output}, cpu: s.opt.CPU}
+	w := &testWorker{process: process{mark: token, most: 8 * worker.MaxOutput}, files: []string{exe, output},
+		cpu: s.opt.CPU}
 	s.describe(&w.process)
 	cmd := s.command(ctx, exe, pkg, "-test.run=^"+worker.Test+"$", "-test.benchmem", "-test.timeout=0")
 	cmd.Env = append(cmd.Env, pad, worker.EnvToken+"="+token, worker.EnvOutput+"="+output,
@@ -338,7 +344,8 @@ func bestOf(b bencher, f *function, calls int) (sample, error) {
 // runBlocks runs blocks of calls of one benchmark, and returns as many results. A *failure
 // tells how the benchmark failed.
 func runBlocks(b bencher, of runnable, calls, blocks int) ([]result, reply, error) {
-	o, err := b.run(worker.Request{Benchmark: of.Name, External: of.External, Bench: exactly(of.full), Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
+	o, err := b.run(worker.Request{Benchmark: of.Name, External: of.External, Bench: exactly(of.full),
+		Benchtime: fmt.Sprintf("%dx", calls), Count: blocks})
 	if err != nil {
 		return nil, o, err
 	}
@@ -406,7 +413,8 @@ func (g *gate) againstBase(ctx context.Context) error {
 	if g.accepted, err = r.accepted(ctx); err != nil {
 		return err
 	}
-	return g.compareModules(ctx, run.dir, &testVersion{name: ref, module: old}, &testVersion{name: "the working tree", module: now})
+	return g.compareModules(ctx, run.dir, &testVersion{name: ref, module: old},
+		&testVersion{name: "the working tree", module: now})
 }
 
 // fromRoot returns patterns of packages as they are in the root of the module, from those
@@ -456,8 +464,12 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testVe
 			return err
 		}
 		for _, p := range list {
-			p.Benchmarks = slices.DeleteFunc(p.Benchmarks, func(b gotest.Benchmark) bool { return gotest.Skips(g.Skip, b.Name) })
-			if len(p.Benchmarks) > 0 && !slices.ContainsFunc(g.SkipPackages, func(pattern string) bool { return inPattern(p, pattern) }) {
+			p.Benchmarks = slices.DeleteFunc(p.Benchmarks, func(b gotest.Benchmark) bool {
+				return gotest.Skips(g.Skip, b.Name)
+			})
+			if len(p.Benchmarks) > 0 && !slices.ContainsFunc(g.SkipPackages, func(pattern string) bool {
+				return inPattern(p, pattern)
+			}) {
 				s.pkgs[p.Rel] = p
 			}
 		}
@@ -551,7 +563,8 @@ func (g *gate) nothingYet(why string) {
 func inPattern(p gotest.Package, pattern string) bool {
 	for _, name := range [...]string{p.Path, "./" + p.Rel} {
 		below, all := strings.CutSuffix(pattern, "/...")
-		if path.Clean(name) == path.Clean(pattern) || all && strings.HasPrefix(path.Clean(name)+"/", strings.TrimPrefix(path.Clean(below)+"/", "./")) {
+		if path.Clean(name) == path.Clean(pattern) || all &&
+			strings.HasPrefix(path.Clean(name)+"/", strings.TrimPrefix(path.Clean(below)+"/", "./")) {
 			return true
 		}
 	}

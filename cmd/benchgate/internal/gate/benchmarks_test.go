@@ -24,22 +24,30 @@ func ratioOf(median float64) *bench.Estimate {
 // they were found.
 func benchmarkReport() report {
 	in := func(dir, name string, verdict bench.Verdict, ratio, base float64) Result {
-		return Result{Package: strings.TrimSuffix("example.com/m/"+dir, "/."), relative: dir, Benchmark: name, Verdict: verdict, Ratio: ratioOf(ratio), BaseNs: base, NewNs: base * ratio}
+		return Result{Package: strings.TrimSuffix("example.com/m/"+dir, "/."), relative: dir, Benchmark: name,
+			Verdict: verdict, Ratio: ratioOf(ratio), BaseNs: base, NewNs: base * ratio}
 	}
-	quick, slow, slower := in(".", "BenchmarkQuick", bench.Pass, 0.5, 1e6), in("codec", "BenchmarkEncode/1K", bench.Regression, 1.2, 1234), in(".", "BenchmarkB", bench.Regression, 1.3, 2.5)
+	quick, slow, slower := in(".", "BenchmarkQuick", bench.Pass, 0.5, 1e6),
+		in("codec", "BenchmarkEncode/1K", bench.Regression, 1.2, 1234),
+		in(".", "BenchmarkB", bench.Regression, 1.3, 2.5)
 	quick.Metrics = []Metric{{"B/op", bench.Pass, 64, 0, nil, nil, ""}, {"allocs/op", bench.Pass, 1, 1, nil, nil, ""}}
 	slow.Message = "takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs"
-	slow.Metrics = []Metric{{"B/op", bench.Regression, 1024, 1536, nil, nil, ""}, {"allocs/op", bench.Pass, 1, 1, nil, nil, ""}, {"MB/s", bench.Regression, 120, 100, ratioOf(1.2), nil, ""}, {"misses", bench.Pass, 0.0123, 0.0123, ratioOf(1), nil, ""}}
-	slower.Message, slower.Accepted = "takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs", "it is safe now (abc1234)"
+	slow.Metrics = []Metric{{"B/op", bench.Regression, 1024, 1536, nil, nil, ""},
+		{"allocs/op", bench.Pass, 1, 1, nil, nil, ""}, {"MB/s", bench.Regression, 120, 100, ratioOf(1.2), nil, ""}, {"misses", bench.Pass, 0.0123, 0.0123, ratioOf(1), nil, ""}}
+	slower.Message, slower.Accepted = "takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs",
+		"it is safe now (abc1234)"
 	layout := in(".", "BenchmarkMoved", bench.Pass, 1.06, 10)
 	layout.Message, layout.Reordered = "only by where the linker puts functions: so it is", ratioOf(1)
 	open := in(".", "BenchmarkOpen", bench.Open, 1.04, 10)
 	open.Ratio = &bench.Estimate{Median: 1.04, Lo: math.Inf(-1), Hi: math.Inf(1), N: 3}
 	unsure := in(".", "BenchmarkUnsure", bench.Inconclusive, 1.05, 10)
 	unsure.Message = "who knows"
-	broken := Result{Package: "example.com/m", relative: ".", Benchmark: "BenchmarkBroken", Verdict: bench.Regression, Message: "the new build: panic: <no> & no", failed: true}
-	r := report{command: "benchgate", Against: "main", Seconds: 43.4, Limits: limits{1.05, 1.02, 0.01}, Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"},
-		Results: []Result{in(".", "BenchmarkSame", bench.Pass, 1, 2e9), quick, layout, slower, open, slow, unsure, broken}}
+	broken := Result{Package: "example.com/m", relative: ".", Benchmark: "BenchmarkBroken", Verdict: bench.Regression,
+		Message: "the new build: panic: <no> & no", failed: true}
+	r := report{command: "benchgate", Against: "main", Seconds: 43.4, Limits: limits{1.05, 1.02, 0.01},
+		Null: &bench.Estimate{Median: 1, Lo: 0.99, Hi: 1.01, N: 9}, Notes: []string{"a | note"},
+		Results: []Result{in(".", "BenchmarkSame", bench.Pass, 1, 2e9), quick, layout, slower, open, slow,
+			unsure, broken}}
 	r.Machine.CPU, r.Machine.Go, r.Machine.OS, r.Machine.Arch = "CPU", "go1.26", "linux", "amd64"
 	r.sort()
 	r.Verdict = r.verdict()
@@ -86,14 +94,18 @@ Noise now: of the same thing measured twice, the second takes 1.0000 times as lo
 REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s`)
 	r := benchmarkReport()
 	for i := range mostPasses {
-		r.Results = append(r.Results, Result{Benchmark: fmt.Sprint("BenchmarkMore", i), relative: ".", Verdict: bench.Pass, Ratio: ratioOf(0.98 + 0.0005*float64(i)), BaseNs: 1, NewNs: 1})
+		r.Results = append(r.Results, Result{Benchmark: fmt.Sprint("BenchmarkMore", i), relative: ".",
+			Verdict: bench.Pass, Ratio: ratioOf(0.98 + 0.0005*float64(i)), BaseNs: 1, NewNs: 1})
 	}
 	text := written(r, report.writeTable)
-	if !strings.Contains(text, "\n31 more pass, ratios 0.98 to 1.00\n") || strings.Contains(text, "BenchmarkMore") || strings.Contains(text, "BenchmarkSame") || !strings.Contains(text, "BenchmarkQuick ") || !strings.Contains(text, "BenchmarkMoved ") {
+	if !strings.Contains(text, "\n31 more pass, ratios 0.98 to 1.00\n") || strings.Contains(text, "BenchmarkMore") ||
+		strings.Contains(text, "BenchmarkSame") || !strings.Contains(text, "BenchmarkQuick ") ||
+		!strings.Contains(text, "BenchmarkMoved ") {
 		t.Error(text)
 	}
 	r.Results = r.Results[len(r.Results)-mostPasses:]
-	if text := written(r, report.writeTable); !strings.Contains(text, "BenchmarkMore7 ") || strings.Contains(text, "more pass") {
+	if text := written(r, report.writeTable); !strings.Contains(text, "BenchmarkMore7 ") ||
+		strings.Contains(text, "more pass") {
 		t.Error(text)
 	}
 	r.Results = append(r.Results, r.Results[0])
@@ -170,26 +182,32 @@ func TestBenchmarkJUnit(t *testing.T) {
 func TestBenchmarkJSON(t *testing.T) {
 	var r compared
 	must.Do(json.Unmarshal([]byte(written(benchmarkReport(), report.writeJSON)), &r))
-	if r.Verdict != "regression" || r.Seconds != 43.4 || fmt.Sprint(r.Limits) != "map[alpha:0.01 slower:1.05 surely:1.02]" || len(r.Results) != 8 {
+	if r.Verdict != "regression" || r.Seconds != 43.4 ||
+		fmt.Sprint(r.Limits) != "map[alpha:0.01 slower:1.05 surely:1.02]" || len(r.Results) != 8 {
 		t.Errorf("%+v", r)
 	}
 	slow, accepted, moved := r.Results[1], r.Results[4], r.Results[6]
-	if slow.Package != "example.com/m/codec" || slow.Benchmark != "BenchmarkEncode/1K" || slow.Verdict != "regression" || slow.Ratio.Median != 1.2 || slow.Base_ns != 1234 || len(slow.Metrics) != 4 || slow.Metrics[0].New != 1536 || slow.Metrics[0].Verdict != "regression" {
+	if slow.Package != "example.com/m/codec" || slow.Benchmark != "BenchmarkEncode/1K" ||
+		slow.Verdict != "regression" || slow.Ratio.Median != 1.2 || slow.Base_ns != 1234 || len(slow.Metrics) != 4 ||
+		slow.Metrics[0].New != 1536 || slow.Metrics[0].Verdict != "regression" {
 		t.Errorf("%+v", slow)
 	}
-	if accepted.Accepted != "it is safe now (abc1234)" || moved.Reordered == nil || !strings.HasPrefix(moved.Message, "only by where") {
+	if accepted.Accepted != "it is safe now (abc1234)" || moved.Reordered == nil ||
+		!strings.HasPrefix(moved.Message, "only by where") {
 		t.Errorf("%+v, %+v", accepted, moved)
 	}
 }
 
 // TestBenchmarkNumbers: four digits, whatever the size.
 func TestBenchmarkNumbers(t *testing.T) {
-	for ns, want := range map[float64]string{0.25: "0.2500 ns", 2.5: "2.500 ns", 43.21: "43.21 ns", 999.9: "999.9 ns", 1000: "1.000 µs", 12345: "12.35 µs", 1.5e6: "1.500 ms", 2e9: "2.000 s", 2e12: "2000.0 s", 1e300: "1e+291 s"} {
+	for ns, want := range map[float64]string{0.25: "0.2500 ns", 2.5: "2.500 ns", 43.21: "43.21 ns", 999.9: "999.9 ns",
+		1000: "1.000 µs", 12345: "12.35 µs", 1.5e6: "1.500 ms", 2e9: "2.000 s", 2e12: "2000.0 s", 1e300: "1e+291 s"} {
 		if got := duration(ns); got != want {
 			t.Errorf("duration(%v) = %s, want %s", ns, got, want)
 		}
 	}
-	for x, want := range map[float64]string{0: "0", 64: "64", 1048576: "1048576", 0.5: "0.5000", 1032.5: "1032.5", 1e-7: "1e-07", 1e18: "1e+18", -3: "-3"} {
+	for x, want := range map[float64]string{0: "0", 64: "64", 1048576: "1048576", 0.5: "0.5000", 1032.5: "1032.5",
+		1e-7: "1e-07", 1e18: "1e+18", -3: "-3"} {
 		if got := quantity(x); got != want {
 			t.Errorf("quantity(%v) = %s, want %s", x, got, want)
 		}
@@ -203,11 +221,14 @@ func TestAccepted(t *testing.T) {
 		{"", "BenchmarkBroken", math.Inf(1), "so what", "ccc"}, {"", "BenchmarkSame", math.Inf(1), "needless", "ddd"}, {"", "BenchmarkEnc", math.Inf(1), "a part of a name", "eee"},
 		{"other", "BenchmarkB", math.Inf(1), "another package", "fff"},
 	}}
-	dies := Result{relative: ".", Package: "example.com/m", Benchmark: "BenchmarkBroken/dies", Verdict: bench.Regression, Ratio: ratioOf(1.5), failed: true} // after some pairs
+	// It dies after some pairs.
+	dies := Result{relative: ".", Package: "example.com/m", Benchmark: "BenchmarkBroken/dies",
+		Verdict: bench.Regression, Ratio: ratioOf(1.5), failed: true}
 	g.report.Results = slices.Insert(g.report.Results, 1, dies)
 	g.accept()
 	for _, q := range g.report.Results {
-		want := map[string]string{"BenchmarkEncode/1K": "more checks (aaa)", "BenchmarkB": "it is safe now (abc1234)"}[q.Benchmark]
+		want := map[string]string{"BenchmarkEncode/1K": "more checks (aaa)",
+			"BenchmarkB": "it is safe now (abc1234)"}[q.Benchmark]
 		if q.Accepted != want {
 			t.Errorf("%s: accepted %q, want %q", q.Benchmark, q.Accepted, want)
 		}
@@ -216,7 +237,8 @@ func TestAccepted(t *testing.T) {
 		t.Error(notes)
 	}
 	r := g.report
-	if !strings.Contains(r.summary(), ": 2 regression, 1 inconclusive, 1 open, 2 accepted, 1 faster, 2 pass") || r.verdict() != bench.Regression || strings.Contains(fmt.Sprint(r.err()), "Encode") {
+	if !strings.Contains(r.summary(), ": 2 regression, 1 inconclusive, 1 open, 2 accepted, 1 faster, 2 pass") ||
+		r.verdict() != bench.Regression || strings.Contains(fmt.Sprint(r.err()), "Encode") {
 		t.Errorf("%s, %v", r.summary(), r.err())
 	}
 	r.Results = slices.DeleteFunc(r.Results, func(q Result) bool { return q.Accepted == "" })
@@ -229,7 +251,8 @@ func TestAccepted(t *testing.T) {
 // one.
 func TestAcceptedOnce(t *testing.T) {
 	in := func(dir string, ratio float64) Result {
-		return Result{Package: "example.com/m/" + dir, relative: dir, Benchmark: "BenchmarkSum", Verdict: bench.Regression, Time: bench.Regression, Ratio: ratioOf(ratio), Message: "slower"}
+		return Result{Package: "example.com/m/" + dir, relative: dir, Benchmark: "BenchmarkSum",
+			Verdict: bench.Regression, Time: bench.Regression, Ratio: ratioOf(ratio), Message: "slower"}
 	}
 	for _, c := range []struct{ line, want string }{
 		{"BenchmarkSum it copies", "a regression, b regression"},
@@ -241,11 +264,13 @@ func TestAcceptedOnce(t *testing.T) {
 		a := must.Get(parseAcceptance(strings.Fields(c.line)))
 		g := gate{accepted: []acceptance{a}, report: report{Results: []Result{in("a", 1.2), in("b", 10)}}}
 		g.accept()
-		if got := "a " + g.report.word(g.report.Results[0]) + ", b " + g.report.word(g.report.Results[1]); got != c.want {
+		if got := "a " + g.report.word(g.report.Results[0]) + ", b " +
+			g.report.word(g.report.Results[1]); got != c.want {
 			t.Errorf("%s: %s, want %s; %q", c.line, got, c.want, g.report.Notes)
 		}
 	}
-	for _, line := range []string{"BenchmarkSum", "./a BenchmarkSum", "BenchmarkSum up to 1.3", "BenchmarkSum up to many reasons", "BenchmarkSum up to 0.5 x"} {
+	for _, line := range []string{"BenchmarkSum", "./a BenchmarkSum", "BenchmarkSum up to 1.3",
+		"BenchmarkSum up to many reasons", "BenchmarkSum up to 0.5 x"} {
 		if _, err := parseAcceptance(strings.Fields(line)); err == nil {
 			t.Errorf("%s: no error", line)
 		}
@@ -277,7 +302,8 @@ func TestGiveUp(t *testing.T) {
 		{[]*function{of("BenchmarkEarly", 1.05, 0.02, 11, 11*time.Second)}, "With -budget 20s, BenchmarkEarly would probably be decided"},
 		{[]*function{of("BenchmarkNone", 1, 0, 0, 0)}, "With -budget 40s, BenchmarkNone would probably be decided"},
 	} {
-		k := comparison{gate: &gate{}, functions: c.functions, rule: bench.NewRule(10, 0.01), started: time.Now().Add(-10 * time.Second), deadline: time.Now().Add(12 * time.Second)}
+		k := comparison{gate: &gate{}, functions: c.functions, rule: bench.NewRule(10, 0.01),
+			started: time.Now().Add(-10 * time.Second), deadline: time.Now().Add(12 * time.Second)}
 		k.giveUp(k.open())
 		if got := strings.Join(k.report.Notes, "\n"); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
@@ -307,10 +333,12 @@ BenchmarkFails   	--- FAIL: BenchmarkFails
     x_test.go:4: --- FAIL: BenchmarkOther
 BenchmarkAfter   	       1	       7 ns/op	       NaN B/op	      -Inf allocs/op
 `, 1)
-	if len(o.results) != 2 || o.results[0].name != "BenchmarkLogs" || o.results[0].metrics[nanoseconds] != 12.5 || o.results[1].name != "BenchmarkAfter" || len(o.results[1].metrics) != 1 {
+	if len(o.results) != 2 || o.results[0].name != "BenchmarkLogs" || o.results[0].metrics[nanoseconds] != 12.5 ||
+		o.results[1].name != "BenchmarkAfter" || len(o.results[1].metrics) != 1 {
 		t.Errorf("results %+v", o.results)
 	}
-	if len(o.failed) != 1 || !strings.HasPrefix(o.failed["BenchmarkFails"], "x_test.go:3: whyä") || len(o.failed["BenchmarkFails"]) > 600 || len(o.skipped) > 0 {
+	if len(o.failed) != 1 || !strings.HasPrefix(o.failed["BenchmarkFails"], "x_test.go:3: whyä") ||
+		len(o.failed["BenchmarkFails"]) > 600 || len(o.skipped) > 0 {
 		t.Errorf("failed %q, skipped %q", o.failed, o.skipped)
 	}
 }

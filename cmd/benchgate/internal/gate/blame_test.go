@@ -160,7 +160,8 @@ BenchmarkSame pass`
 	slices.Sort(lines[4:])
 	slices.Sort(lines[2:4])
 	slices.Sort(lines[:2])
-	if got := strings.ReplaceAll(line.ReplaceAllString(strings.Join(lines, "\n"), "x_test.go:N"), now, "NOW"); cli.ExitStatus("", err, io.Discard) != 1 || got != want {
+	if got := strings.ReplaceAll(line.ReplaceAllString(strings.Join(lines, "\n"), "x_test.go:N"), now,
+		"NOW"); cli.ExitStatus("", err, io.Discard) != 1 || got != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 	}
 	notes := line.ReplaceAllString(strings.Join(c.Notes, "\n"), "x_test.go:N")
@@ -233,7 +234,8 @@ func TestNoRoom(t *testing.T) {
 	for _, versions := range [][2]fakeVersion{{steadyVersion(100), full}, {full, steadyVersion(100)}} {
 		k := g.newComparison(versions[0], versions[1])
 		k.functions = []*function{newSteady("BenchmarkX")}
-		if err := k.compare(t.Context()); err == nil || cli.ExitStatus("", err, io.Discard) != 2 || k.functions[0].Verdict != bench.Open {
+		if err := k.compare(t.Context()); err == nil || cli.ExitStatus("", err, io.Discard) != 2 ||
+			k.functions[0].Verdict != bench.Open {
 			t.Errorf("%v, %+v", err, k.functions[0])
 		}
 	}
@@ -243,11 +245,14 @@ func TestNoRoom(t *testing.T) {
 // something behind, fails by that.
 func TestStartsNoMore(t *testing.T) {
 	g := quietGate(0.01)
-	c := g.newComparison(steadyVersion(100), fakeVersion(func(int) (bencher, error) { return nil, newFailure("no start") }))
+	c := g.newComparison(steadyVersion(100), fakeVersion(func(int) (bencher, error) {
+		return nil, newFailure("no start")
+	}))
 	d := discovery{comparison: &c}
 	w := workers{c: &c}
 	found, err := d.runnables(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
-	if err != nil || len(found) > 0 || len(c.functions) != 1 || c.functions[0].Verdict != bench.Regression || c.functions[0].Message != "the new build: no start" {
+	if err != nil || len(found) > 0 || len(c.functions) != 1 || c.functions[0].Verdict != bench.Regression ||
+		c.functions[0].Message != "the new build: no start" {
 		t.Errorf("%v, %v, %+v", found, err, c.functions)
 	}
 }
@@ -287,7 +292,8 @@ func TestBreaksAtMoreCalls(t *testing.T) {
 		k.CPU = 1
 		d, f, w := discovery{comparison: &k}, newSteady("BenchmarkX"), workers{c: &k}
 		err := d.calibrate(t.Context(), f, &w)
-		if err != nil || len(d.functions) != 1 || f.calls > 2000 || f.Verdict != c.want || cmp.Or(f.Message, f.flake) != c.flake || len(d.report.Notes) > 0 {
+		if err != nil || len(d.functions) != 1 || f.calls > 2000 || f.Verdict != c.want ||
+			cmp.Or(f.Message, f.flake) != c.flake || len(d.report.Notes) > 0 {
 			t.Errorf("%+v: %v, %+v, notes %q", c, err, f, d.report.Notes)
 		}
 	}
@@ -295,11 +301,13 @@ func TestBreaksAtMoreCalls(t *testing.T) {
 
 // TestNothingYet: a change that brings the first benchmarks passes.
 func TestNothingYet(t *testing.T) {
-	old, now := twoVersions(t, map[string]string{"x_test.go": "package x\n\nimport \"testing\"\n\nfunc BenchmarkX(b *testing.B) {}\n"})
+	old, now := twoVersions(t, map[string]string{
+		"x_test.go": "package x\n\nimport \"testing\"\n\nfunc BenchmarkX(b *testing.B) {}\n"})
 	must.Do(os.Remove(filepath.Join(old, "x_test.go")))
 	put(filepath.Join(old, "x.go"), "package x\n")
 	c, err := runCompare(t, compareOptions(old, now, "."))
-	if err != nil || c.Verdict != "pass" || !slices.Contains(c.Notes, "Nothing to compare yet: the base has none of these benchmarks") {
+	if err != nil || c.Verdict != "pass" ||
+		!slices.Contains(c.Notes, "Nothing to compare yet: the base has none of these benchmarks") {
 		t.Errorf("%v, %+v", err, c)
 	}
 	if _, err := runCompare(t, compareOptions(now, old, ".")); cli.ExitStatus("", err, io.Discard) != 2 {
@@ -387,7 +395,9 @@ func TestCrash(t *testing.T) {
 	} {
 		for _, version := range [...]string{"new", "base", "both"} {
 			for _, pair := range [...][2]string{{old, now}, binaries} {
-				if pair[0] == old && c.way != "panic" && (version != "new" || c.way != "exit 0" && c.way != "TestMain") { // each builds both versions
+				// Each of the others builds both versions.
+				if pair[0] == old && c.way != "panic" &&
+					(version != "new" || c.way != "exit 0" && c.way != "TestMain") {
 					continue
 				}
 				what := c.way + " on " + version + ", " + filepath.Base(pair[0])
@@ -409,7 +419,8 @@ func TestCrash(t *testing.T) {
 				status := cli.ExitStatus("", err, io.Discard)
 				switch version {
 				case "new":
-					if want := c.name + " regression: the new build: " + says(1); status != 1 || clean(got.lines()) != want {
+					if want := c.name + " regression: the new build: " + says(1); status != 1 ||
+						clean(got.lines()) != want {
 						t.Errorf("%s: %v, %s\nwant\n%s\nnotes %s", what, err, got.lines(), want, notes)
 					}
 				case "base":
@@ -418,7 +429,8 @@ func TestCrash(t *testing.T) {
 						t.Errorf("%s: %v, %+v\nnotes\n%s\nwant\n%s", what, err, got, notes, want)
 					}
 				case "both":
-					if want := "nothing can be compared, as the base and the new build both fail: " + c.name + ": " + says(0); status != 2 || clean(err.Error()) != want {
+					if want := "nothing can be compared, as the base and the new build both fail: " + c.name + ": " +
+						says(0); status != 2 || clean(err.Error()) != want {
 						t.Errorf("%s: %v\nwant\n%s\n%s", what, err, want, notes)
 					}
 				}

@@ -117,13 +117,15 @@ func TestBudget(t *testing.T) {
 				var decided []string
 				for _, q := range g.report.Results {
 					if q.Verdict != version.want {
-						t.Errorf("%s, budget %v: %s is %v, want %v: %s", c.waits, c.budget, q.Benchmark, q.Verdict, version.want, q.Message)
+						t.Errorf("%s, budget %v: %s is %v, want %v: %s", c.waits, c.budget, q.Benchmark, q.Verdict,
+							version.want, q.Message)
 					}
 					decided = append(decided, strings.TrimPrefix(q.Benchmark, "Benchmark"))
 				}
 				notes := strings.Join(g.report.Notes, "\n")
 				if got := strings.Join(decided, " "); got != c.decided || took > c.budget*6/5 {
-					t.Errorf("%s, %v times as long, budget %v: decided %q in %v, want %q\nnotes %s", c.waits, version.slower, c.budget, got, took, c.decided, notes)
+					t.Errorf("%s, %v times as long, budget %v: decided %q in %v, want %q\nnotes %s", c.waits,
+						version.slower, c.budget, got, took, c.decided, notes)
 				}
 				for part := range strings.SplitSeq(c.notes, "|") {
 					if !strings.Contains(notes, part) {
@@ -168,9 +170,11 @@ func TestSlowStart(t *testing.T) {
 				}
 			}
 			k := g.newComparison(version(c.base), version(c.now))
-			has := map[string]gotest.Package{".": {Path: "m", Rel: ".", Benchmarks: []gotest.Benchmark{{Name: "BenchmarkX"}}}}
+			has := map[string]gotest.Package{".": {Path: "m", Rel: ".",
+				Benchmarks: []gotest.Benchmark{{Name: "BenchmarkX"}}}}
 			err := k.findAndCompare(t.Context(), [2]map[string]gotest.Package{has, has}, []string{"."})
-			if notes := strings.Join(g.report.Notes, "\n"); err != nil || notes != c.notes || len(g.report.Results) != c.results {
+			if notes := strings.Join(g.report.Notes, "\n"); err != nil || notes != c.notes ||
+				len(g.report.Results) != c.results {
 				t.Errorf("%+v: %v, %+v, notes %s", c, err, g.report.Results, notes)
 			}
 		})

@@ -75,7 +75,8 @@ func (g *gate) compareCopies(ctx context.Context, run string) error {
 		versions[i] = &testVersion{name: printable.Text(dir), module: m}
 	}
 	if old, now := versions[0].module.Path, versions[1].module.Path; old != now {
-		return fmt.Errorf("%s is module %s, and %s is module %s: want two copies of one module", versions[0].name, printable.Text(old), versions[1].name, printable.Text(now))
+		return fmt.Errorf("%s is module %s, and %s is module %s: want two copies of one module", versions[0].name,
+			printable.Text(old), versions[1].name, printable.Text(now))
 	}
 	if err := g.readSettings(g.New); err != nil {
 		return err
@@ -105,7 +106,8 @@ func (g *gate) openBinary(name, run string) (*testVersion, error) {
 	system := map[string]string{"GOOS": runtime.GOOS, "GOARCH": runtime.GOARCH}
 	for _, v := range b.Settings {
 		if want := system[v.Key]; want != "" && v.Value != want {
-			return nil, fmt.Errorf("%s is for another machine: %s is %s, here %s", s.name, v.Key, printable.Text(v.Value), want)
+			return nil, fmt.Errorf("%s is for another machine: %s is %s, here %s", s.name, v.Key,
+				printable.Text(v.Value), want)
 		}
 	}
 	dir, err := os.Getwd()

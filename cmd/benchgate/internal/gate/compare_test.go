@@ -84,7 +84,8 @@ func twoVersions(t *testing.T, files map[string]string) (old, now string) {
 		t.Skip(err)
 	}
 	canStart(t)
-	for name, value := range map[string]string{"GOFLAGS": "", "GOWORK": "off", "GOPROXY": "off", "GOTOOLCHAIN": "local"} {
+	for name, value := range map[string]string{"GOFLAGS": "", "GOWORK": "off", "GOPROXY": "off",
+		"GOTOOLCHAIN": "local"} {
 		t.Setenv(name, value)
 	}
 	old, now = filepath.Join(t.TempDir(), "old"), filepath.Join(t.TempDir(), "new, and longer")
@@ -105,7 +106,8 @@ func twoModules(t *testing.T) (old, now string) {
 		"this_test.go":  "package constants\n\nvar factor = 1 + map[bool]float64{true: 0.25}[isNew]\n",
 		"sub/x_test.go": "package sub\n\nimport \"testing\"\n\nfunc BenchmarkOther(b *testing.B) { b.ReportMetric(1e6, \"ns/op\") }\n",
 	})
-	put(filepath.Join(now, "sub", "novel_test.go"), "package sub\n\nimport \"testing\"\n\nfunc BenchmarkNovel(b *testing.B) {}\n")
+	put(filepath.Join(now, "sub", "novel_test.go"),
+		"package sub\n\nimport \"testing\"\n\nfunc BenchmarkNovel(b *testing.B) {}\n")
 	return old, now
 }
 
@@ -141,7 +143,8 @@ func (c compared) lines() string {
 }
 
 func compareOptions(old, now, pattern string) Options {
-	return Options{Old: old, New: now, Bench: pattern, Packages: []string{AllPackages}, CPU: 1, Metrics: []string{"B/op", "allocs/op"}, Budget: time.Hour,
+	return Options{Old: old, New: now, Bench: pattern, Packages: []string{AllPackages}, CPU: 1,
+		Metrics: []string{"B/op", "allocs/op"}, Budget: time.Hour,
 		Alpha: 0.3, Slower: 1.05}
 }
 
@@ -177,7 +180,9 @@ BenchmarkOther pass`
 	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want {
 		t.Errorf("%v, %s\nwant\n%s", err, got, want)
 	}
-	if c.Against != old || c.Verdict != "regression" || len(c.Results) != 8 || c.Results[4].Ratio == nil || c.Results[4].Ratio.Median != 0.8 || len(c.Results[2].Metrics) != 2 || c.Results[2].Metrics[0].New != 80 || c.Results[7].Package != "example.com/m/sub" {
+	if c.Against != old || c.Verdict != "regression" || len(c.Results) != 8 || c.Results[4].Ratio == nil ||
+		c.Results[4].Ratio.Median != 0.8 || len(c.Results[2].Metrics) != 2 || c.Results[2].Metrics[0].New != 80 ||
+		c.Results[7].Package != "example.com/m/sub" {
 		t.Errorf("%+v", c)
 	}
 	for _, note := range []string{"BenchmarkSub/skips is skipped", "sub BenchmarkNovel is new: not compared"} {
@@ -190,7 +195,8 @@ BenchmarkOther pass`
 	put(broken, "package sub\n\nvar _ = wrong\n")
 	want = now + ": the tests of example.com/m/sub do not build: sub/broken_test.go:3:9: undefined: wrong"
 	for _, pair := range [...][2]string{{old, now}, {now, old}} {
-		if _, err := runCompare(t, compareOptions(pair[0], pair[1], "Other|Same")); cli.ExitStatus("", err, io.Discard) != 2 || err.Error() != want {
+		_, err := runCompare(t, compareOptions(pair[0], pair[1], "Other|Same"))
+		if cli.ExitStatus("", err, io.Discard) != 2 || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -234,16 +240,21 @@ BenchmarkSlow regression: takes 1.250 times as long as the base (1.250 to 1.250)
 BenchmarkBytes regression: 80 B/op, base 64, N pairs
 BenchmarkSame pass
 BenchmarkSub/same pass`
-	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want || c.Results[0].Package != "example.com/m" {
+	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want ||
+		c.Results[0].Package != "example.com/m" {
 		t.Errorf("%v, %s\nwant\n%s", err, got, want)
 	}
-	if c, err = runCompare(t, compareOptions(before, before, "Slow")); err != nil || c.lines() != "BenchmarkSlow pass" || !slices.Contains(c.Notes, "The base and the new build are the same: this measures the noise") {
+	if c, err = runCompare(t, compareOptions(before, before, "Slow")); err != nil ||
+		c.lines() != "BenchmarkSlow pass" ||
+		!slices.Contains(c.Notes, "The base and the new build are the same: this measures the noise") {
 		t.Errorf("%v, %s, %q", err, c.lines(), c.Notes)
 	}
 
 	// What fails in the old one is not compared, and the others are.
 	c, err = runCompare(t, compareOptions(after, before, "Panics|Same"))
-	if err != nil || c.lines() != "BenchmarkSame pass" || !strings.Contains(strings.Join(c.Notes, "\n"), "BenchmarkPanics fails in the base: not compared: the tests of "+after+": panic: no more") {
+	if err != nil || c.lines() != "BenchmarkSame pass" ||
+		!strings.Contains(strings.Join(c.Notes, "\n"),
+			"BenchmarkPanics fails in the base: not compared: the tests of "+after+": panic: no more") {
 		t.Errorf("%v, %s, %q", err, c.lines(), c.Notes)
 	}
 
@@ -253,10 +264,12 @@ BenchmarkSub/same pass`
 	for _, c := range []struct {
 		benchmark, want string
 		patience        time.Duration
-	}{{"BenchmarkHangs", "no end in 500ms", 500 * time.Millisecond}, {"BenchmarkShouts", "it prints more than 4 MiB", time.Minute}} {
+	}{{"BenchmarkHangs", "no end in 500ms", 500 * time.Millisecond},
+		{"BenchmarkShouts", "it prints more than 4 MiB", time.Minute}} {
 		w := must.Get(s.start(t.Context(), ".", 0)).(*binaryRunner)
 		w.patience = c.patience
-		if _, err := w.run(worker.Request{Benchmark: c.benchmark, Bench: "^" + c.benchmark + "$", Benchtime: "1x", Count: 1}); err == nil || err.Error() != "the tests of "+s.name+": "+c.want {
+		if _, err := w.run(worker.Request{Benchmark: c.benchmark, Bench: "^" + c.benchmark + "$", Benchtime: "1x",
+			Count: 1}); err == nil || err.Error() != "the tests of "+s.name+": "+c.want {
 			t.Errorf("%s: %v, want %s", c.benchmark, err, c.want)
 		}
 		w.close()
@@ -280,11 +293,13 @@ BenchmarkSub/same pass`
 		if c.now == dead && runtime.GOOS == "windows" {
 			continue
 		}
-		if _, err := runCompare(t, compareOptions(c.old, c.now, ".")); cli.ExitStatus("", err, io.Discard) != 2 || !strings.Contains(err.Error(), c.want) {
+		if _, err := runCompare(t, compareOptions(c.old, c.now, ".")); cli.ExitStatus("", err, io.Discard) != 2 ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s, %s: %v, want %q", c.old, c.now, err, c.want)
 		}
 	}
-	if _, err := runCompare(t, compareOptions(before, after, "Nothing")); err == nil || !strings.HasPrefix(err.Error(), "there is no benchmark to compare") {
+	if _, err := runCompare(t, compareOptions(before, after, "Nothing")); err == nil ||
+		!strings.HasPrefix(err.Error(), "there is no benchmark to compare") {
 		t.Errorf("of nothing: %v", err)
 	}
 }
@@ -311,14 +326,17 @@ func BenchmarkSlower(b *testing.B) { report(b, 100*map[bool]float64{false: 1, tr
 	opt.Metrics, opt.Files[3] = []string{"ns/item"}, filepath.Join(t.TempDir(), "bench")
 	c, err := runCompare(t, opt)
 	const want = "BenchmarkSlower regression: has 1.300 times as many ns/item as the base (1.300 to 1.300), N pairs\nBenchmarkSame pass"
-	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want || len(c.Results[0].Pairs) > 0 || c.Results[0].Metrics[0].New != 130 {
+	if got := withoutPairs(c); cli.ExitStatus("", err, io.Discard) != 1 || got != want || len(c.Results[0].Pairs) > 0 ||
+		c.Results[0].Metrics[0].New != 130 {
 		t.Errorf("%v, %s\nwant\n%s\n%+v", err, got, want, c)
 	}
-	if text := string(must.Get(os.ReadFile(opt.Files[3]))); strings.Contains(text, "ns/op") || !strings.Contains(text, "\t130 ns/item\n") {
+	if text := string(must.Get(os.ReadFile(opt.Files[3]))); strings.Contains(text, "ns/op") ||
+		!strings.Contains(text, "\t130 ns/item\n") {
 		t.Error(text)
 	}
 	opt.Metrics = nil
-	if c, err := runCompare(t, opt); cli.ExitStatus("", err, io.Discard) != 3 || !slices.Contains(c.Notes, "BenchmarkSame reports no ns/op: not compared") {
+	if c, err := runCompare(t, opt); cli.ExitStatus("", err, io.Discard) != 3 ||
+		!slices.Contains(c.Notes, "BenchmarkSame reports no ns/op: not compared") {
 		t.Errorf("%v, %+v", err, c)
 	}
 }

@@ -49,7 +49,8 @@ func startCounted(cmd *exec.Cmd) (counter *os.File, err error) {
 	attr := counted
 	attr.Size = uint32(unsafe.Sizeof(attr))
 	attr.Read_format = unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING
-	attr.Bits = unix.PerfBitDisabled | unix.PerfBitInherit | unix.PerfBitEnableOnExec | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv
+	attr.Bits = unix.PerfBitDisabled | unix.PerfBitInherit | unix.PerfBitEnableOnExec |
+		unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv
 	if fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC); err == nil {
 		counter = os.NewFile(uintptr(fd), "counter")
 	}

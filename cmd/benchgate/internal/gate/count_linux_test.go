@@ -28,7 +28,8 @@ func TestCounter(t *testing.T) {
 	self := must.Get(os.Executable())
 	old := counted
 	defer func() { counted = old }()
-	for _, attr := range []unix.PerfEventAttr{old, {Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_TASK_CLOCK}} {
+	for _, attr := range []unix.PerfEventAttr{old,
+		{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_TASK_CLOCK}} {
 		counted = attr
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" -test.run='^TestCounter$'; exit 0`, self)
 		cmd.Env = append(os.Environ(), "GATE_TEST_SPINS=1")

@@ -126,13 +126,15 @@ func inPackage(pkg gotest.Package, name string) string {
 
 func (d *discovery) newFunction(pkg gotest.Package, of runnable) *function {
 	file, line := d.inTree(place{of.File, of.Line})
-	return &function{Result: Result{Package: pkg.Path, Benchmark: of.full, relative: pkg.Rel, file: file, line: line}, group: pkg.Rel, runnable: of,
+	return &function{Result: Result{Package: pkg.Path, Benchmark: of.full, relative: pkg.Rel, file: file, line: line},
+		group: pkg.Rel, runnable: of,
 		units: []*Metric{{Unit: nanoseconds}}}
 }
 
 // insist does something for a function, again after a failure by chance. If it fails on and
 // on, the function is lost. run does the same in another process.
-func (d *discovery) insist(ctx context.Context, w *workers, f *function, do func() error, run func(bencher) error) (lost bool, err error) {
+func (d *discovery) insist(ctx context.Context, w *workers, f *function, do func() error,
+	run func(bencher) error) (lost bool, err error) {
 	for flakes := 0; ; flakes++ {
 		why, b, err := w.judge(ctx, do(), run)
 		if why == nil || err != nil {
@@ -156,7 +158,9 @@ func (d *discovery) lost(f *function, b blame, why *failure) {
 
 // knows reports whether the function has been added.
 func (d *discovery) knows(f *function) bool {
-	return slices.ContainsFunc(d.functions, func(g *function) bool { return g.Package == f.Package && g.Benchmark == f.Benchmark })
+	return slices.ContainsFunc(d.functions, func(g *function) bool {
+		return g.Package == f.Package && g.Benchmark == f.Benchmark
+	})
 }
 
 // A listing is what a benchmark function has in one version.
@@ -193,8 +197,11 @@ func list(b bencher, q worker.Request) (l listing, err error) {
 
 // runnables runs a benchmark function once in either version, and returns its benchmarks that
 // both have.
-func (d *discovery) runnables(ctx context.Context, pkg gotest.Package, b gotest.Benchmark, w *workers) (found []*function, err error) {
-	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.Bench, Skip: d.Skip, Benchtime: "1x", Count: 1, Verbose: true} // which tells what is skipped
+func (d *discovery) runnables(ctx context.Context, pkg gotest.Package, b gotest.Benchmark,
+	w *workers) (found []*function, err error) {
+	// Verbose output tells what is skipped.
+	q := worker.Request{Benchmark: b.Name, External: b.External, Bench: d.Bench, Skip: d.Skip, Benchtime: "1x",
+		Count: 1, Verbose: true}
 	var has [2]listing
 	var took [2]time.Duration
 	for flakes := 0; ; flakes++ {
@@ -324,7 +331,8 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 	if lost || endless || err != nil {
 		return err
 	}
-	for version := 0; version < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 && !f.runnable.untimed; version++ {
+	for version := 0; version < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 &&
+		!f.runnable.untimed; version++ {
 		before := f.calls
 		err = w.run(ctx, version, func(b bencher) error { return d.grow(f, at(b)) })
 		why, ok := errors.AsType[*failure](err)
@@ -377,13 +385,16 @@ func (d *discovery) fit() {
 		d.functions = slices.DeleteFunc(d.functions, func(f *function) bool { return f == slowest })
 	}
 	if len(d.endless) > 0 {
-		d.note("Left out, as a run takes longer than %v, too long for -budget %v: %s", d.patience(), d.Budget, strings.Join(d.endless, ", "))
+		d.note("Left out, as a run takes longer than %v, too long for -budget %v: %s", d.patience(), d.Budget,
+			strings.Join(d.endless, ", "))
 	}
 	if len(d.unfound) > 0 {
-		d.note("Left out, as it took longer than half of -budget %v to find benchmarks: %s", d.Budget, cli.FirstOf(d.unfound))
+		d.note("Left out, as it took longer than half of -budget %v to find benchmarks: %s", d.Budget,
+			cli.FirstOf(d.unfound))
 	}
 	if len(slow) > 0 {
-		d.note("Left out, as they take too long for -budget %v (%s would do for all): %s", d.Budget, budget(enough), strings.Join(slow, ", "))
+		d.note("Left out, as they take too long for -budget %v (%s would do for all): %s", d.Budget, budget(enough),
+			strings.Join(slow, ", "))
 	}
 	d.leftOut = len(d.endless)+len(d.unfound)+len(slow) > 0
 }

@@ -86,7 +86,9 @@ type comparison struct {
 
 // open returns the functions that have no verdict.
 func (c *comparison) open() []*function {
-	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.Verdict != bench.Open || f.dropped })
+	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool {
+		return f.Verdict != bench.Open || f.dropped
+	})
 }
 
 // measure takes pairs until each function has its verdict, or time is up.
@@ -544,8 +546,9 @@ func medians(pairs []bench.Pair) (base, now float64) {
 // newComparison returns a comparison of two versions.
 func (g *gate) newComparison(base, now version) comparison {
 	begin := time.Now()
-	return comparison{gate: g, versions: [2]version{base, now}, started: begin, deadline: begin.Add(g.Budget), reserve: g.Budget / 4,
-		rand: rand.New(rand.NewPCG(rand.Uint64(), 0))}
+	return comparison{gate: g, versions: [2]version{base, now}, started: begin, deadline: begin.Add(g.Budget),
+		reserve: g.Budget / 4,
+		rand:    rand.New(rand.NewPCG(rand.Uint64(), 0))}
 }
 
 // compare decides about each function, and adds the results to the report. With an
@@ -592,7 +595,8 @@ func (c *comparison) take() {
 			continue
 		}
 		if f.flake != "" && !f.failed {
-			c.note("%s failed %d times in %d pairs, and not when it was tried again: the %s", f.name(), f.flakes, len(f.units[0].pairs), f.flake)
+			c.note("%s failed %d times in %d pairs, and not when it was tried again: the %s", f.name(), f.flakes,
+				len(f.units[0].pairs), f.flake)
 		}
 		c.report.Results = append(c.report.Results, f.result())
 	}
@@ -604,7 +608,9 @@ func (c *comparison) take() {
 
 // suspects are the functions that fail by their time.
 func (c *comparison) suspects() []*function {
-	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool { return f.units[0].Verdict != bench.Regression || f.failed || f.dropped })
+	return slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool {
+		return f.units[0].Verdict != bench.Regression || f.failed || f.dropped
+	})
 }
 
 // randomOrders is how many random orders of functions a version is built in at most. Pairs
@@ -675,7 +681,8 @@ func (f *function) reordered(second *function, late bool) {
 		f.conclude()
 		return
 	}
-	in := fmt.Sprintf("%.3f times (%s), %d pairs, with functions in random orders", ratio.Median, interval(*ratio), ratio.N)
+	in := fmt.Sprintf("%.3f times (%s), %d pairs, with functions in random orders", ratio.Median,
+		interval(*ratio), ratio.N)
 	switch time := f.units[0]; second.Verdict {
 	case bench.Regression:
 		time.message += "; " + in

@@ -43,7 +43,8 @@ func TestUnits(t *testing.T) {
 			u.decide(bench.NewRule(1, 0.01)) // first looks at 10 pairs
 		}
 		if u.Verdict != c.verdict || u.message != c.message || u.Base != c.base || u.New != c.now {
-			t.Errorf("%v to %v %s: %v, %q, want %v, %q", c.base, c.now, c.unit, u.Verdict, u.message, c.verdict, c.message)
+			t.Errorf("%v to %v %s: %v, %q, want %v, %q", c.base, c.now, c.unit, u.Verdict, u.message,
+				c.verdict, c.message)
 		}
 	}
 }
@@ -58,7 +59,8 @@ func TestNeverDecided(t *testing.T) {
 		u.decide(rule)
 	}
 	const want = "has 1.250 times as many widgets as the base (1.250 to 1.250), open after "
-	if u.Verdict != bench.Inconclusive || len(u.pairs) != rule.Looks[len(rule.Looks)-1] || !strings.HasPrefix(u.message, want) {
+	if u.Verdict != bench.Inconclusive || len(u.pairs) != rule.Looks[len(rule.Looks)-1] ||
+		!strings.HasPrefix(u.message, want) {
 		t.Errorf("%v after %d pairs: %q", u.Verdict, len(u.pairs), u.message)
 	}
 }
@@ -98,8 +100,10 @@ func steadyVersion(ns float64) fakeVersion {
 
 // newSteady is a function that they measure.
 func newSteady(name string) *function {
-	return &function{Result: Result{Benchmark: name, relative: "."}, runnable: runnable{Benchmark: gotest.Benchmark{Name: name}, full: name}, calls: 1, blocks: 1, cost: 1, slower: 1.05,
-		units: []*Metric{{Unit: nanoseconds}}}
+	return &function{Result: Result{Benchmark: name, relative: "."},
+		runnable: runnable{Benchmark: gotest.Benchmark{Name: name}, full: name}, calls: 1, blocks: 1, cost: 1,
+		slower: 1.05,
+		units:  []*Metric{{Unit: nanoseconds}}}
 }
 
 // A builder is a fakeVersion that builds something.
@@ -170,8 +174,10 @@ func TestReordered(t *testing.T) {
 		k = g.newComparison(of(100, 100), of(c.linked, c.random))
 		k.functions = []*function{f}
 		err := k.compare(t.Context())
-		if err != nil || f.Verdict != c.verdict || f.Message != c.message || c.late != strings.Contains(strings.Join(g.report.Notes, "\n"), "With -budget ") {
-			t.Errorf("%v, then %v: %v, %v, %q, notes %q, want %v, %q", c.linked, c.random, err, f.Verdict, f.Message, g.report.Notes, c.verdict, c.message)
+		if err != nil || f.Verdict != c.verdict || f.Message != c.message ||
+			c.late != strings.Contains(strings.Join(g.report.Notes, "\n"), "With -budget ") {
+			t.Errorf("%v, then %v: %v, %v, %q, notes %q, want %v, %q", c.linked, c.random, err, f.Verdict, f.Message,
+				g.report.Notes, c.verdict, c.message)
 		}
 	}
 }

@@ -106,7 +106,8 @@ func TestExport(t *testing.T) {
 				t.Errorf("%s: %q links to %q, %v", dir, name, target, err)
 			}
 		}
-		for name, want := range map[string]fs.FileMode{"run": 0o100, "outside": 0, "sub/module": fs.ModeDir | 0o100, "has two\nlines": fs.ModeDir | 0o100} {
+		for name, want := range map[string]fs.FileMode{"run": 0o100, "outside": 0, "sub/module": fs.ModeDir | 0o100,
+			"has two\nlines": fs.ModeDir | 0o100} {
 			if info, err := os.Lstat(filepath.Join(tree, name)); err != nil || info.Mode()&(fs.ModeType|0o100) != want {
 				t.Errorf("%s: the mode of %q is %v, %v", dir, name, info.Mode(), err)
 			}
@@ -131,7 +132,8 @@ func TestExportFails(t *testing.T) {
 	run := must.Get(newRunDir(t.Context()))
 	defer run.remove()
 	want := "writing the files of the base, HEAD (" + r.commit[:12] + "): "
-	if _, err := r.export(t.Context(), run); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "no-such-program-here") {
+	if _, err := r.export(t.Context(), run); err == nil || !strings.HasPrefix(err.Error(), want) ||
+		!strings.Contains(err.Error(), "no-such-program-here") {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
@@ -152,14 +154,17 @@ func TestDeath(t *testing.T) {
 // TestAfterDeath kills a run. What it has left is removed, but not while git still writes.
 func TestAfterDeath(t *testing.T) {
 	canStart(t)
-	do := aRepository(t, map[string]string{"sub/file": "text\n", "slow": "text\n", ".gitattributes": "slow filter=slow\n"})
+	do := aRepository(t, map[string]string{"sub/file": "text\n", "slow": "text\n",
+		".gitattributes": "slow filter=slow\n"})
 	goOn := filepath.Join(t.TempDir(), "go-on")
-	do("config", "filter.slow.smudge", "if test -n \"$GATE_PID\"; then kill -9 $GATE_PID; while test ! -e '"+goOn+"'; do sleep 0.02; done; fi; cat")
+	do("config", "filter.slow.smudge",
+		"if test -n \"$GATE_PID\"; then kill -9 $GATE_PID; while test ! -e '"+goOn+"'; do sleep 0.02; done; fi; cat")
 	before := snapshot(".git")
 	cmd := exec.Command(must.Get(os.Executable()), "-test.run=^TestDeath$")
 	cmd.Env = append(os.Environ(), deathVariable+"=1")
 	out, err := cmd.Output()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok ||
+		exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	left := filepath.Join(os.Getenv("TMPDIR"), dirPrefix+"0")

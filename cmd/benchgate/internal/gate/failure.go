@@ -34,8 +34,11 @@ func (f *failure) where() string { return versionNames[f.version] + ": " + f.wha
 
 // newFailure describes a failure in words.
 func newFailure(what string) *failure {
-	short := []string{"signal: killed", "out of memory", "cannot allocate memory", "no space left on device", "resource temporarily unavailable"}
-	return &failure{what: what, scarce: slices.ContainsFunc(short, func(s string) bool { return strings.Contains(what, s) })}
+	short := []string{"signal: killed", "out of memory", "cannot allocate memory", "no space left on device",
+		"resource temporarily unavailable"}
+	return &failure{what: what, scarce: slices.ContainsFunc(short, func(s string) bool {
+		return strings.Contains(what, s)
+	})}
 }
 
 // failures are those of a run, by the name of the benchmark.
@@ -55,7 +58,8 @@ const (
 // settle tries again what failed in one version, in fresh processes of both versions, and says
 // whose fault it is. first has what failed before in either version. run does the same in
 // another process.
-func (w *workers) settle(ctx context.Context, first [2]failures, run func(bencher) (failures, error)) (map[string]blame, error) {
+func (w *workers) settle(ctx context.Context, first [2]failures,
+	run func(bencher) (failures, error)) (map[string]blame, error) {
 	const tries = 2
 	count := map[string]*[2]int{}
 	hung, scarce := false, false
@@ -139,7 +143,8 @@ func (c *comparison) blamed(f *function, b blame, why *failure) {
 			f.file, f.line = c.inTree(why.at)
 		}
 	case b == machine:
-		f.Verdict, f.Message, f.failed = bench.Inconclusive, "the "+what+", each time, and the base does not: the machine may be short of something", true
+		f.Verdict, f.Message, f.failed = bench.Inconclusive,
+			"the "+what+", each time, and the base does not: the machine may be short of something", true
 	case b == bothFail:
 		f.dropped = true
 		c.broken = append(c.broken, f.name()+": "+why.what)

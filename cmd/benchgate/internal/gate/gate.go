@@ -48,7 +48,7 @@ type Options struct {
 
 	settings []setting
 
-	Files    [len(Formats)]string // that the report is written to in each of the formats; "-" is standard output, empty is none
+	Files    [len(Formats)]string // of the report in each format; "-" is standard output, empty is none
 	Profiles string               // directory for CPU profiles of what is slower, or empty
 	Log      io.Writer            // of what is being done; nil is none
 }
@@ -71,7 +71,9 @@ type gate struct {
 // what the report does: a *cli.FailedCheck for a regression, a *cli.Inconclusive,
 // or that something went wrong.
 func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
-	g := gate{Options: opt, begin: time.Now(), report: report{command: "benchgate", Version: cli.Version(), Flags: opt.Flags, Machine: thisMachine(), Limits: limits{opt.Slower, surely(opt.Slower), opt.Alpha}}}
+	g := gate{Options: opt, begin: time.Now(),
+		report: report{command: "benchgate", Version: cli.Version(), Flags: opt.Flags, Machine: thisMachine(),
+			Limits: limits{opt.Slower, surely(opt.Slower), opt.Alpha}}}
 	g.report.Date = g.begin.UTC().Format(time.RFC3339)
 	ctx, stop := cli.UntilHangup(ctx)
 	defer stop()
@@ -102,23 +104,26 @@ func (g *gate) note(format string, args ...any) {
 
 // A Result is the verdict on a benchmark.
 type Result struct {
-	Package      string          `json:"package"`   // import path
-	Benchmark    string          `json:"benchmark"` // with sub-benchmarks, without the number of CPUs
-	Verdict      bench.Verdict   `json:"verdict"`
-	Message      string          `json:"message,omitempty"`      // what is wrong, or not known
-	Accepted     string          `json:"accepted,omitempty"`     // why a regression is accepted, and the commit that says so
-	Ratio        *bench.Estimate `json:"ratio,omitempty"`        // new to base
-	Reordered    *bench.Estimate `json:"reordered,omitempty"`    // the same with functions in random orders, where that was measured
+	Package   string        `json:"package"`   // import path
+	Benchmark string        `json:"benchmark"` // with sub-benchmarks, without the number of CPUs
+	Verdict   bench.Verdict `json:"verdict"`
+	Message   string        `json:"message,omitempty"` // what is wrong, or not known
+	// Accepted is why a regression is accepted, and the commit that says so.
+	Accepted string          `json:"accepted,omitempty"`
+	Ratio    *bench.Estimate `json:"ratio,omitempty"` // new to base
+	// Reordered is the ratio with functions in random orders, where it was measured.
+	Reordered    *bench.Estimate `json:"reordered,omitempty"`
 	BaseNs       float64         `json:"base_ns,omitempty"`      // nanoseconds per call
 	Instructions *bench.Estimate `json:"instructions,omitempty"` // of a call, new to base, where they were counted
 	NewNs        float64         `json:"new_ns,omitempty"`
 	Time         bench.Verdict   `json:"time"`              // the verdict on the time alone
 	Metrics      []Metric        `json:"metrics,omitempty"` // the other units
 	Calls        int             `json:"calls,omitempty"`   // in a block
-	Short        int             `json:"short,omitempty"`   // calls of a block that is subtracted, because of a fixed cost
-	Seconds      float64         `json:"seconds"`           // that comparing it took
-	Profile      string          `json:"profile,omitempty"` // the functions that gained most
-	Pairs        []bench.Pair    `json:"pairs,omitempty"`   // of nanoseconds
+	// Short is the calls of a block that is subtracted, because of a fixed cost.
+	Short   int          `json:"short,omitempty"`
+	Seconds float64      `json:"seconds"`           // that comparing it took
+	Profile string       `json:"profile,omitempty"` // the functions that gained most
+	Pairs   []bench.Pair `json:"pairs,omitempty"`   // of nanoseconds
 
 	relative string // the package's directory in its module
 	file     string // of the benchmark's function, in the git working tree with slashes; or empty
@@ -128,11 +133,12 @@ type Result struct {
 
 // A Metric is what was found in a unit.
 type Metric struct {
-	Unit    string          `json:"unit"`
-	Verdict bench.Verdict   `json:"verdict"`
-	Base    float64         `json:"base"` // medians
-	New     float64         `json:"new"`
-	Ratio   *bench.Estimate `json:"ratio,omitempty"` // of the worse to the better direction; none of bytes and allocations
+	Unit    string        `json:"unit"`
+	Verdict bench.Verdict `json:"verdict"`
+	Base    float64       `json:"base"` // medians
+	New     float64       `json:"new"`
+	// Ratio is in the direction in which a larger one is worse; bytes and allocations have none.
+	Ratio *bench.Estimate `json:"ratio,omitempty"`
 
 	pairs   []bench.Pair
 	message string // what is wrong, or not known
@@ -143,22 +149,23 @@ func (r Result) name() string { return strings.TrimPrefix(r.relative+" "+r.Bench
 
 // A report is what the gate found.
 type report struct {
-	Verdict    bench.Verdict   `json:"verdict"`         // of what was measured; open if that is nothing worse
-	Partial    bool            `json:"partial"`         // it did not come to its end
-	Error      string          `json:"error,omitempty"` // that ended it; none if it was interrupted
-	Against    string          `json:"against"`
-	BaseCommit string          `json:"base_commit,omitempty"`
-	HeadCommit string          `json:"head_commit,omitempty"`        // that the working tree is of
-	Nothing    bool            `json:"nothing_to_compare,omitempty"` // because the base has none of the benchmarks
-	Date       string          `json:"date"`
-	Version    string          `json:"version"` // of the gate
-	Flags      []string        `json:"flags"`
-	Machine    Machine         `json:"machine"`
-	Notes      []string        `json:"notes,omitempty"`
-	Null       *bench.Estimate `json:"null,omitempty"` // the same thing measured twice, the second over the first: how noisy the machine is now
-	Seconds    float64         `json:"seconds"`        // that the run took
-	Limits     limits          `json:"limits"`
-	Results    []Result        `json:"results"` // what matters most is the first
+	Verdict    bench.Verdict `json:"verdict"`         // of what was measured; open if that is nothing worse
+	Partial    bool          `json:"partial"`         // it did not come to its end
+	Error      string        `json:"error,omitempty"` // that ended it; none if it was interrupted
+	Against    string        `json:"against"`
+	BaseCommit string        `json:"base_commit,omitempty"`
+	HeadCommit string        `json:"head_commit,omitempty"`        // that the working tree is of
+	Nothing    bool          `json:"nothing_to_compare,omitempty"` // because the base has none of the benchmarks
+	Date       string        `json:"date"`
+	Version    string        `json:"version"` // of the gate
+	Flags      []string      `json:"flags"`
+	Machine    Machine       `json:"machine"`
+	Notes      []string      `json:"notes,omitempty"`
+	// Null is of the same code, the second measurement over the first: how noisy the machine is now.
+	Null    *bench.Estimate `json:"null,omitempty"`
+	Seconds float64         `json:"seconds"` // that the run took
+	Limits  limits          `json:"limits"`
+	Results []Result        `json:"results"` // what matters most is the first
 
 	command string // the name of the command
 }
@@ -173,7 +180,8 @@ type Machine struct {
 }
 
 func thisMachine() Machine {
-	return Machine{cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown CPU"), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, ""}
+	return Machine{cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown CPU"), runtime.NumCPU(), runtime.GOOS,
+		runtime.GOARCH, ""}
 }
 
 // Limits are those that benchmarks were judged by.
@@ -195,7 +203,9 @@ func (g *gate) finish(ctx context.Context, err error, outputs *outputs) error {
 		} else {
 			g.report.Error = err.Error()
 		}
-		if !slices.ContainsFunc(g.report.Results, func(q Result) bool { return q.Verdict != bench.Open || q.Ratio != nil }) {
+		if !slices.ContainsFunc(g.report.Results, func(q Result) bool {
+			return q.Verdict != bench.Open || q.Ratio != nil
+		}) {
 			return err // nothing was measured
 		}
 		g.report.Partial = true

@@ -30,12 +30,14 @@ func canStart(t *testing.T) {
 
 // TestGateQuotes: what a worker, git or a file says reaches no output as it is.
 func TestGateQuotes(t *testing.T) {
-	g := gate{accepted: []acceptance{{hostile, hostile, math.Inf(1), "::error::" + hostile, hostile}, {"", "x", math.Inf(1), hostile, hostile}}}
-	g.report = report{Against: "::error::" + hostile, Notes: []string{"::error::" + hostile}, Limits: limits{1.05, 1.02, 0.01}, Results: []Result{
-		{Package: hostile, relative: hostile, Benchmark: hostile, Verdict: bench.Regression, Ratio: ratioOf(1.2), Metrics: []Metric{{"::error::" + hostile, bench.Regression, 1, 2, nil, nil, ""}}},
-		{Package: hostile, relative: ".", Benchmark: "::error::" + hostile, Verdict: bench.Regression, Message: "::error::" + hostile},
-		{Package: hostile, relative: ".", Benchmark: "::error::" + hostile, Verdict: bench.Pass, Ratio: ratioOf(1), Message: "::error::" + hostile},
-	}}
+	g := gate{accepted: []acceptance{{hostile, hostile, math.Inf(1), "::error::" + hostile, hostile},
+		{"", "x", math.Inf(1), hostile, hostile}}}
+	g.report = report{Against: "::error::" + hostile, Notes: []string{"::error::" + hostile},
+		Limits: limits{1.05, 1.02, 0.01}, Results: []Result{
+			{Package: hostile, relative: hostile, Benchmark: hostile, Verdict: bench.Regression, Ratio: ratioOf(1.2), Metrics: []Metric{{"::error::" + hostile, bench.Regression, 1, 2, nil, nil, ""}}},
+			{Package: hostile, relative: ".", Benchmark: "::error::" + hostile, Verdict: bench.Regression, Message: "::error::" + hostile},
+			{Package: hostile, relative: ".", Benchmark: "::error::" + hostile, Verdict: bench.Pass, Ratio: ratioOf(1), Message: "::error::" + hostile},
+		}}
 	for stdout := range len(Formats) + 1 { // each of the formats, and the table
 		var out bytes.Buffer
 		o := outputs{stdout: &out}
@@ -49,7 +51,10 @@ func TestGateQuotes(t *testing.T) {
 		}
 		for line := range strings.Lines(out.String()) {
 			line = strings.TrimSuffix(line, "\n")
-			if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.Contains(line, "##[") || strings.HasPrefix(line, "off") || strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) && r != '─' }) {
+			if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.Contains(line, "##[") ||
+				strings.HasPrefix(line, "off") || strings.ContainsFunc(line, func(r rune) bool {
+				return !strconv.IsPrint(r) && r != '─'
+			}) {
 				t.Errorf("format %d has the line %q", stdout, line)
 			}
 		}
@@ -74,7 +79,10 @@ func TestGateInterrupted(t *testing.T) {
 	c.functions = []*function{newSteady("BenchmarkX"), newSteady("BenchmarkY")}
 	err := c.compare(ctx)
 	var out bytes.Buffer
-	if err := g.finish(ctx, err, &outputs{stdout: &out}); err != cli.ErrInterrupted || !strings.Contains(out.String(), "1.000") || !strings.Contains(out.String(), "INTERRUPTED, the results are partial against : 2 open") || g.report.Verdict != bench.Open {
+	if err := g.finish(ctx, err, &outputs{stdout: &out}); err != cli.ErrInterrupted ||
+		!strings.Contains(out.String(), "1.000") ||
+		!strings.Contains(out.String(), "INTERRUPTED, the results are partial against : 2 open") ||
+		g.report.Verdict != bench.Open {
 		t.Errorf("%v in\n%s", err, out.String())
 	}
 }

@@ -50,7 +50,8 @@ func openRepository(ctx context.Context, dir, ref string, exact bool) (r reposit
 	if err := r.find(ctx); err != nil {
 		return r, err
 	}
-	changed, err := git(ctx, r.top, "--no-optional-locks", "status", "--porcelain") // without the option, status may write the index
+	// Without the option, status may write the index.
+	changed, err := git(ctx, r.top, "--no-optional-locks", "status", "--porcelain")
 	if err != nil {
 		return r, err
 	}
@@ -72,7 +73,8 @@ func openRepository(ctx context.Context, dir, ref string, exact bool) (r reposit
 		}
 	}
 	if len(submodules) > 0 {
-		r.notes = append(r.notes, "The base has submodules, which are empty directories in its checkout: "+cli.FirstOf(submodules))
+		r.notes = append(r.notes, "The base has submodules, which are empty directories in its checkout: "+cli.FirstOf(
+			submodules))
 	}
 	return r, nil
 }

@@ -18,7 +18,8 @@ func newRepository(t *testing.T, dir string) (do func(args ...string), commit fu
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip(err)
 	}
-	if out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output(); err == nil { // they may be in the user's cache directory
+	// They may be in the user's cache directory.
+	if out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output(); err == nil {
 		caches := strings.Split(string(out), "\n")
 		t.Setenv("GOCACHE", caches[0])
 		t.Setenv("GOMODCACHE", caches[1])
@@ -27,7 +28,8 @@ func newRepository(t *testing.T, dir string) (do func(args ...string), commit fu
 	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
 	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(dir))
 	do = func(args ...string) {
-		must.Get(git(t.Context(), dir, append([]string{"-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"}, args...)...))
+		must.Get(git(t.Context(), dir,
+			append([]string{"-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"}, args...)...))
 	}
 	commit = func(name, text string) {
 		put(filepath.Join(dir, filepath.FromSlash(name)), text)
@@ -52,7 +54,9 @@ func TestGateGit(t *testing.T) {
 	}
 	refuse("HEAD", "not a git repository")
 	t.Chdir(dir)
-	if _, err := execx.Run(t.Context(), dir, execx.Environ(), "sh", "-c", "printf 'go: downloading x v1\\n# x\\nx.go: wrong\\n' >&2; exit 1"); err == nil || err.Error() != "x.go: wrong" {
+	if _, err := execx.Run(t.Context(), dir, execx.Environ(), "sh", "-c",
+		"printf 'go: downloading x v1\\n# x\\nx.go: wrong\\n' >&2; exit 1"); err == nil ||
+		err.Error() != "x.go: wrong" {
 		t.Errorf("of a build: %v", err)
 	}
 	commit("go.mod", "module small\n\ngo 1.26\n")
@@ -98,13 +102,15 @@ func TestMergeBase(t *testing.T) {
 	is := func(dir, ref string, exact bool, want string) { // what it is compared with, and the notes
 		t.Helper()
 		r, err := openRepository(t.Context(), dir, ref, exact)
-		if got := fmt.Sprintf("%s|%s", strings.Split(r.against, " (")[0], strings.Join(r.notes, "|")); err != nil || !strings.HasPrefix(got+"$", want) {
+		if got := fmt.Sprintf("%s|%s", strings.Split(r.against, " (")[0], strings.Join(r.notes, "|")); err != nil ||
+			!strings.HasPrefix(got+"$", want) {
 			t.Errorf("%q, %v, want %q", got, err, want)
 		}
 	}
 	lacks := func(ref, want string) {
 		t.Helper()
-		if _, err := openRepository(t.Context(), filepath.Join(dir, "clone"), ref, false); err == nil || !strings.HasSuffix(err.Error(), want) {
+		if _, err := openRepository(t.Context(), filepath.Join(dir, "clone"), ref, false); err == nil ||
+			!strings.HasSuffix(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}

@@ -62,7 +62,8 @@ func TestLikeGoTest(t *testing.T) {
 		name := filepath.Base(strings.TrimSuffix(m.path, "/v2"))
 		t.Run(name, func(t *testing.T) {
 			dir := copyOf(t, m.path)
-			r := runGate(t, exe, dir, "-base", "HEAD", "-bench", m.bench, "-budget", "5m", "-slower", "2", ".") // what it times, and not its verdict
+			// The test looks at what is timed, not at the verdict.
+			r := runGate(t, exe, dir, "-base", "HEAD", "-bench", m.bench, "-budget", "5m", "-slower", "2", ".")
 			plain := filepath.Join(t.TempDir(), "plain.test")
 			inDir(t, dir, "go", "test", "-c", "-o", plain, ".")
 			said := map[string][]float64{}
@@ -102,7 +103,8 @@ func TestLikeGoTest(t *testing.T) {
 				why := unlike[name+" "+q.Benchmark]
 				if !out && (ratio <= 0.8 || ratio >= 1.25) {
 					noisy++
-					t.Logf("  %-40s %.4g ns, %.2f of the median of %.4g", q.Benchmark, q.Base_ns, ratio, said[q.Benchmark])
+					t.Logf("  %-40s %.4g ns, %.2f of the median of %.4g", q.Benchmark, q.Base_ns, ratio,
+						said[q.Benchmark])
 					continue
 				}
 				if !out {
@@ -110,7 +112,8 @@ func TestLikeGoTest(t *testing.T) {
 					least, most = min(least, ratio), max(most, ratio)
 					continue
 				}
-				t.Logf("  %-40s %.4g ns, %.2f of go test's median of %.4g; %s", q.Benchmark, q.Base_ns, ratio, said[q.Benchmark], why)
+				t.Logf("  %-40s %.4g ns, %.2f of go test's median of %.4g; %s", q.Benchmark, q.Base_ns, ratio,
+					said[q.Benchmark], why)
 				if why == "" {
 					t.Fail()
 				}
@@ -126,7 +129,8 @@ func TestLikeGoTest(t *testing.T) {
 // copyOf makes a git repository of a module, in the version of testdata/modules/go.mod.
 func copyOf(t *testing.T, path string) (dir string) {
 	var module struct{ Dir string }
-	must.Do(json.Unmarshal([]byte(inDir(t, filepath.Join("testdata", "modules"), "go", "mod", "download", "-json", path)), &module))
+	must.Do(json.Unmarshal([]byte(inDir(t, filepath.Join("testdata", "modules"), "go", "mod", "download", "-json",
+		path)), &module))
 	dir = filepath.Join(t.TempDir(), "module")
 	must.Do(os.CopyFS(dir, os.DirFS(module.Dir)))
 	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
@@ -134,14 +138,16 @@ func copyOf(t *testing.T, path string) (dir string) {
 	}
 	inDir(t, dir, "git", "init", "--quiet")
 	inDir(t, dir, "git", "add", "--all", "--force")
-	inDir(t, dir, "git", "-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "all")
+	inDir(t, dir, "git", "-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "--quiet",
+		"--no-verify", "--no-gpg-sign", "-m", "all")
 	return dir
 }
 
 // goTest returns the ns/op of five runs of a benchmark, sorted. On a busy machine these are
 // times of others too, so they count as much as the process had a CPU.
 func goTest(t *testing.T, dir, exe, benchmark string) (all []float64) {
-	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^$", "-test.bench="+exactly(benchmark), "-test.cpu=1", "-test.benchtime=0.1s", "-test.count=5")
+	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^$", "-test.bench="+exactly(benchmark), "-test.cpu=1",
+		"-test.benchtime=0.1s", "-test.count=5")
 	cmd.Dir = dir
 	begin := time.Now()
 	out, err := cmd.Output()

@@ -44,7 +44,8 @@ var realModules = []realModule{
 
 	// Allocations, sub-benchmarks, RunParallel. Left out are the two that write files.
 	// Other benchmarks have no array of more than 4096 bytes.
-	{"zap", "go.uber.org/zap@v1.28.0", []string{"-bench", ".", "-skip", "/write_file", "./zapcore"}, "zapcore/json_encoder.go",
+	{"zap", "go.uber.org/zap@v1.28.0", []string{"-bench", ".", "-skip", "/write_file", "./zapcore"},
+		"zapcore/json_encoder.go",
 		`	err := arr.MarshalLogArray(enc)
 	enc.buf.AppendByte(']')
 	return err
@@ -106,7 +107,8 @@ func (c *tally) add(r gateRun, touched []string) {
 func (c *tally) String() string {
 	s := slices.Sorted(slices.Values(c.seconds))
 	return fmt.Sprintf("%d of %d runs right (%d pass, %d fail, %d inconclusive, %d errors), %d with a false alarm; %.0f s (%.0f to %.0f)",
-		c.right, c.runs, c.status[0], c.status[1], c.status[3], c.runs-c.status[0]-c.status[1]-c.status[3], c.falseAlarms, s[len(s)/2], s[0], s[len(s)-1])
+		c.right, c.runs, c.status[0], c.status[1], c.status[3], c.runs-c.status[0]-c.status[1]-c.status[3],
+		c.falseAlarms, s[len(s)/2], s[0], s[len(s)-1])
 }
 
 // TestModules runs the gate on modules that nobody of this project wrote, as their

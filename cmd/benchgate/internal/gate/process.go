@@ -94,7 +94,10 @@ func (p *process) instructions() uint64 {
 
 // line reads the next line that the worker answers, without its mark.
 func (p *process) line() (answer []byte, err error) {
-	timer := time.AfterFunc(p.patience, func() { p.hung.Store(true); p.kill(fmt.Sprintf("no answer in %v", p.patience)) })
+	timer := time.AfterFunc(p.patience, func() {
+		p.hung.Store(true)
+		p.kill(fmt.Sprintf("no answer in %v", p.patience))
+	})
 	defer timer.Stop()
 	begins, wanted := true, false
 	for {
@@ -216,7 +219,8 @@ func (p *process) said(stderr string) (line string, tells bool, at place) {
 			line = short(text)
 			tells = slices.ContainsFunc(tellings[:], func(t string) bool { return strings.HasPrefix(text, t) })
 		case !tells:
-		case m != nil && !strings.HasPrefix(function, "panic(") && !strings.HasPrefix(function, "runtime.") && !strings.HasPrefix(function, "testing."):
+		case m != nil && !strings.HasPrefix(function, "panic(") && !strings.HasPrefix(function, "runtime.") &&
+			!strings.HasPrefix(function, "testing."):
 			own := p.owns(function)
 			if own || at.file == "" {
 				at.file = m[1]
@@ -237,7 +241,8 @@ func (p *process) said(stderr string) (line string, tells bool, at place) {
 // owns reports whether a function, as a stack names it, is of the module under test.
 func (p *process) owns(function string) bool {
 	rest, ok := strings.CutPrefix(strings.ReplaceAll(function, "%2e", "."), p.module)
-	return ok && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "_test.") || strings.HasPrefix(rest, "/") && !strings.HasPrefix(rest, "/zz_"))
+	return ok && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "_test.") || strings.HasPrefix(rest, "/") &&
+		!strings.HasPrefix(rest, "/zz_"))
 }
 
 // with is a line with its place in the module.

@@ -84,7 +84,8 @@ func (s *testVersion) profile(ctx context.Context, f *function, calls int) (file
 func gains(ctx context.Context, files [2]string) ([]string, error) {
 	dir := filepath.Dir(files[1])
 	env := append(execx.Environ(), "PPROF_TMPDIR="+dir)
-	text, err := execx.Run(ctx, dir, env, "go", "tool", "pprof", "-top", "-flat", "-nodecount=1000000", "-unit=ms", "-hide=^runtime.asyncPreempt", "-diff_base="+files[0], files[1])
+	text, err := execx.Run(ctx, dir, env, "go", "tool", "pprof", "-top", "-flat", "-nodecount=1000000", "-unit=ms",
+		"-hide=^runtime.asyncPreempt", "-diff_base="+files[0], files[1])
 	if err != nil {
 		return nil, err
 	}

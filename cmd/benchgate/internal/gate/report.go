@@ -147,7 +147,8 @@ func (r report) messages() []string {
 // benchmark is open is in its row.
 func (r report) newsBeside() []string {
 	r.Results = slices.DeleteFunc(slices.Clone(r.Results), func(q Result) bool {
-		return q.Verdict == bench.Inconclusive && q.Reordered == nil && q.Instructions == nil && q.Ratio != nil && !q.failed
+		return q.Verdict == bench.Inconclusive && q.Reordered == nil && q.Instructions == nil &&
+			q.Ratio != nil && !q.failed
 	})
 	return r.messages()
 }
@@ -173,7 +174,8 @@ func (r report) writeTable(w io.Writer) error {
 		results = r.Results
 	} else {
 		slices.SortFunc(passes, func(a, b Result) int { return cmp.Compare(a.Ratio.Median, b.Ratio.Median) })
-		folded = fmt.Sprintf("%d more pass, ratios %.2f to %.2f", len(passes), passes[0].Ratio.Median, passes[len(passes)-1].Ratio.Median)
+		folded = fmt.Sprintf("%d more pass, ratios %.2f to %.2f", len(passes), passes[0].Ratio.Median,
+			passes[len(passes)-1].Ratio.Median)
 	}
 	if len(results) > 0 {
 		if err := cli.WriteTable(w, textColumns, header, r.rows(results)); err != nil {
@@ -299,7 +301,8 @@ type (
 )
 
 func (r report) writeJUnit(w io.Writer) error {
-	s := junitSuite{Name: r.command + " against " + r.Against, Tests: len(r.Results), Output: strings.Join(slices.Concat(r.messages(), r.notes(), []string{r.summary()}), "\n")}
+	s := junitSuite{Name: r.command + " against " + r.Against, Tests: len(r.Results),
+		Output: strings.Join(slices.Concat(r.messages(), r.notes(), []string{r.summary()}), "\n")}
 	for _, q := range r.Results {
 		c := junitCase{Class: q.Package, Name: q.Benchmark}
 		m := &junitMessage{cmp.Or(q.Message, q.Verdict.String())}

@@ -19,12 +19,14 @@ import (
 // TestGateVerdict: the worst of the results, and the error that stands for it.
 func TestGateVerdict(t *testing.T) {
 	r := benchmarkReport()
-	if err := r.err(); cli.ExitStatus("", err, io.Discard) != 1 || !strings.Contains(err.Error(), "BenchmarkBroken: the new build: panic") {
+	if err := r.err(); cli.ExitStatus("", err, io.Discard) != 1 ||
+		!strings.Contains(err.Error(), "BenchmarkBroken: the new build: panic") {
 		t.Errorf("%v", err)
 	}
 	r.Results = r.Results[2:] // without those that fail
 	r.Verdict = r.verdict()
-	if err := r.err(); cli.ExitStatus("", err, io.Discard) != 3 || !strings.Contains(err.Error(), "inconclusive: BenchmarkUnsure: who knows") {
+	if err := r.err(); cli.ExitStatus("", err, io.Discard) != 3 ||
+		!strings.Contains(err.Error(), "inconclusive: BenchmarkUnsure: who knows") {
 		t.Errorf("%v", err)
 	}
 	r.Results = r.Results[2:] // and those that are open
@@ -32,7 +34,8 @@ func TestGateVerdict(t *testing.T) {
 	if err := r.err(); err != nil || r.Verdict != bench.Pass {
 		t.Errorf("%v", err)
 	}
-	if empty := (report{Verdict: report{}.verdict()}); cli.ExitStatus("", empty.err(), io.Discard) != 3 || !strings.Contains(empty.err().Error(), "nothing was compared") {
+	if empty := (report{Verdict: report{}.verdict()}); cli.ExitStatus("", empty.err(), io.Discard) != 3 ||
+		!strings.Contains(empty.err().Error(), "nothing was compared") {
 		t.Errorf("of nothing: %v, %v", empty.Verdict, empty.err())
 	}
 	r.Partial = true
@@ -116,7 +119,8 @@ func TestGateKeepsFiles(t *testing.T) {
 		t.Error(err)
 	}
 	info, err := os.Lstat("link.json")
-	if text, _ := os.ReadFile("f.json"); err != nil || info.Mode().IsRegular() || !json.Valid(text) || string(text) == old {
+	if text, _ := os.ReadFile("f.json"); err != nil || info.Mode().IsRegular() || !json.Valid(text) ||
+		string(text) == old {
 		t.Errorf("%v, %v, %s", info, err, text)
 	}
 }
@@ -135,8 +139,10 @@ func TestAnnotations(t *testing.T) {
 
 // TestBenchfmt: both versions, as benchstat reads them.
 func TestBenchfmt(t *testing.T) {
-	r := report{Machine: Machine{CPU: "C", OS: "linux", Arch: "amd64"}, Results: []Result{{Package: "m/a", Benchmark: "BenchmarkX/y", Calls: 100, Pairs: []bench.Pair{{Base: 10, New: 11}, {Base: 10.5, New: 11.5}},
-		Metrics: []Metric{{Unit: "B/op", pairs: []bench.Pair{{Base: 1, New: 2}, {Base: 1, New: 2}}}}}}}
+	r := report{Machine: Machine{CPU: "C", OS: "linux", Arch: "amd64"},
+		Results: []Result{{Package: "m/a", Benchmark: "BenchmarkX/y", Calls: 100,
+			Pairs:   []bench.Pair{{Base: 10, New: 11}, {Base: 10.5, New: 11.5}},
+			Metrics: []Metric{{Unit: "B/op", pairs: []bench.Pair{{Base: 1, New: 2}, {Base: 1, New: 2}}}}}}}
 	var b bytes.Buffer
 	must.Do(r.writeBenchfmt(&b))
 	const want = "goos: linux\ngoarch: amd64\ncpu: C\nside: base\npkg: m/a\nBenchmarkX/y\t100\t10 ns/op\t1 B/op\nBenchmarkX/y\t100\t10.5 ns/op\t1 B/op\n" +

@@ -16,7 +16,8 @@ func TestSettings(t *testing.T) {
 	file := filepath.Join(dir, settingsName)
 	put(file, "# all\nslower=1.1 cpu=4 # four\n\nEncode slower=1.3 metrics=none\nEncode/small metrics=B/op,widgets\nDB skip\nNet/slow skip\n")
 	run := func(given ...string) *gate {
-		g := &gate{Options: Options{Slower: 1.05, Metrics: []string{"B/op"}, CPU: 1, Skip: "flag", Given: func(name string) bool { return slices.Contains(given, name) }}}
+		g := &gate{Options: Options{Slower: 1.05, Metrics: []string{"B/op"}, CPU: 1, Skip: "flag",
+			Given: func(name string) bool { return slices.Contains(given, name) }}}
 		must.Do(g.readSettings(dir))
 		return g
 	}
@@ -50,7 +51,8 @@ func TestSettings(t *testing.T) {
 		"X quicker=2":   `"quicker=2" is no setting`,
 	} {
 		put(file, "\n"+line+"\n")
-		if err := (&gate{}).readSettings(dir); err == nil || !strings.HasPrefix(err.Error(), ".benchgate:2: ") || !strings.Contains(err.Error(), want) {
+		if err := (&gate{}).readSettings(dir); err == nil || !strings.HasPrefix(err.Error(), ".benchgate:2: ") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}

@@ -226,7 +226,8 @@ func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
 			return perCall(long) > otherSpeed*perCall(block) || long.perCall()*otherSpeed < block.alone().perCall()
 		}
 		more := f.calls != calls && 8*block.took < float64(blockLimit) // after a growth, look for another
-		for err == nil && !differ() && (more || long.ns < float64(growRun) && long.took < float64(longRun)) && long.calls < 1e8 {
+		for err == nil && !differ() && (more || long.ns < float64(growRun) && long.took < float64(longRun)) &&
+			long.calls < 1e8 {
 			long, err = at(8 * long.calls)
 			more = false
 		}

@@ -51,11 +51,14 @@ func TestSize(t *testing.T) {
 		if f.short == 0 {
 			must.Do(d.grow(f, at))
 		}
-		if f.calls < c.least || f.calls > c.most || (f.short > 0) != c.short || c.grows != (len(d.report.Notes) > 0) || longest > max(3000*ms, 4*c.each(1)) {
-			t.Errorf("%s: %d calls, %d of a short block, the longest of %.0f ms, notes %q", c.what, f.calls, f.short, longest/ms, d.report.Notes)
+		if f.calls < c.least || f.calls > c.most || (f.short > 0) != c.short || c.grows != (len(d.report.Notes) > 0) ||
+			longest > max(3000*ms, 4*c.each(1)) {
+			t.Errorf("%s: %d calls, %d of a short block, the longest of %.0f ms, notes %q", c.what, f.calls, f.short,
+				longest/ms, d.report.Notes)
 		}
 		if !c.short && c.timed > 0.07*c.each(f.calls)*float64(f.calls) && c.each(1) > 0 {
-			t.Errorf("%s: at %d calls a fixed cost is %.2f of a block", c.what, f.calls, c.timed/c.each(f.calls)/float64(f.calls))
+			t.Errorf("%s: at %d calls a fixed cost is %.2f of a block", c.what, f.calls,
+				c.timed/c.each(f.calls)/float64(f.calls))
 		}
 	}
 	// A single call may be a cold one.
@@ -71,7 +74,8 @@ func TestSize(t *testing.T) {
 	}
 	// Nothing is known, and said, of calls that there was no time for.
 	d := discovery{comparison: &comparison{gate: &gate{}}}
-	if err := d.grow(f, func(int) (point, error) { return point{}, errTimeUp }); err != errTimeUp || len(d.report.Notes) > 0 {
+	if err := d.grow(f, func(int) (point, error) { return point{}, errTimeUp }); err != errTimeUp ||
+		len(d.report.Notes) > 0 {
 		t.Errorf("%v, notes %q", err, d.report.Notes)
 	}
 	f = newSteady("BenchmarkX")

@@ -27,7 +27,9 @@ func TestOnlyRegularFiles(t *testing.T) {
 	for _, name := range []string{"pipe", os.DevNull, "/"} {
 		opt := Options{Base: "HEAD", Dir: "."}
 		opt.Files[0] = name
-		if err := Run(t.Context(), opt, io.Discard); err == nil || !strings.Contains(err.Error(), "not a regular file") && !strings.Contains(err.Error(), "not the name of a file") {
+		if err := Run(t.Context(), opt, io.Discard); err == nil ||
+			!strings.Contains(err.Error(), "not a regular file") &&
+				!strings.Contains(err.Error(), "not the name of a file") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -51,7 +53,8 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 	}
 
 	alive, dead := start(), start()
-	if first, second := filepath.Base(alive.dir), filepath.Base(dead.dir); first != dirPrefix+"0" || second != dirPrefix+"1" {
+	if first, second := filepath.Base(alive.dir), filepath.Base(dead.dir); first != dirPrefix+"0" ||
+		second != dirPrefix+"1" {
 		t.Errorf("the runs are in %s and %s", first, second)
 	}
 	is("a run that lives", alive.dir, true)
@@ -107,7 +110,8 @@ func TestGateRemovesDeadRuns(t *testing.T) {
 // TestProcessEndsWhatItLeft: a worker that ends by itself leaves no child alive.
 func TestProcessEndsWhatItLeft(t *testing.T) {
 	p := process{of: "sh", patience: time.Minute, most: 100}
-	if err := p.run(t.Context(), exec.CommandContext(t.Context(), "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!")); err != nil {
+	if err := p.run(t.Context(), exec.CommandContext(t.Context(), "sh", "-c",
+		"sleep 600 >/dev/null 2>&1 & echo $!")); err != nil {
 		t.Skip(err)
 	}
 	line := must.Get(p.line())
@@ -117,7 +121,8 @@ func TestProcessEndsWhatItLeft(t *testing.T) {
 	pid := must.Get(strconv.Atoi(strings.TrimSpace(string(line))))
 	for begin := time.Now(); time.Since(begin) < 5*time.Minute; {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil && syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ") { // gone, or dead and not waited for by its new parent
+		// It is gone, or dead and its new parent has not waited for it.
+		if err != nil && syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ") {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)

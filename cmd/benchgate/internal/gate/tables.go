@@ -28,7 +28,8 @@ func (r report) rows(results []Result) (rows [][]string) {
 		switch {
 		case q.Ratio != nil && q.Ratio.N > 0:
 			pairs = fmt.Sprint(q.Ratio.N)
-			rows = append(rows, []string{q.name(), word, duration(q.BaseNs), duration(q.NewNs), fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), pairs, took})
+			rows = append(rows, []string{q.name(), word, duration(q.BaseNs), duration(q.NewNs),
+				fmt.Sprintf("%.3f", q.Ratio.Median), interval(*q.Ratio), pairs, took})
 		case len(q.Metrics) > 0: // it reports no time
 			pairs = fmt.Sprint(len(q.Metrics[0].pairs))
 			rows = append(rows, []string{q.name(), word, "-", "-", "-", "-", pairs, took})
@@ -55,7 +56,8 @@ func (r report) rows(results []Result) (rows [][]string) {
 			if q.Accepted != "" && m.Verdict == bench.Regression {
 				word = "accepted"
 			}
-			rows = append(rows, []string{q.name() + " " + m.Unit, word, quantity(m.Base), quantity(m.New), ratio, in, pairs, ""})
+			rows = append(rows, []string{q.name() + " " + m.Unit, word, quantity(m.Base), quantity(m.New), ratio, in,
+				pairs, ""})
 		}
 	}
 	return rows

@@ -44,7 +44,8 @@ func countedSample(b bencher, f *function) (sample, error) {
 func (c *comparison) countInstructions(ctx context.Context) error {
 	open := slices.DeleteFunc(slices.Clone(c.functions), func(f *function) bool {
 		time := f.units[0]
-		return f.Verdict == bench.Regression || time.Verdict == bench.Pass || f.failed || f.dropped || len(time.pairs) == 0
+		return f.Verdict == bench.Regression || time.Verdict == bench.Pass || f.failed || f.dropped ||
+			len(time.pairs) == 0
 	})
 	if len(open) == 0 {
 		return nil

@@ -56,7 +56,9 @@ func TestCountInstructions(t *testing.T) {
 		if f.Verdict != c.verdict || !strings.Contains(f.Message, c.message) {
 			t.Errorf("%+v: %v, %q", c, f.Verdict, f.Message)
 		}
-		if noted := slices.ContainsFunc(g.report.Notes, func(s string) bool { return strings.Contains(s, "perf_event_open") }); noted != (c.base == 0) || (f.Instructions == nil) != noted {
+		if noted := slices.ContainsFunc(g.report.Notes,
+			func(s string) bool { return strings.Contains(s, "perf_event_open") }); noted != (c.base == 0) ||
+			(f.Instructions == nil) != noted {
 			t.Errorf("%+v: notes %q, %v", c, g.report.Notes, f.Instructions)
 		}
 		if worse.Instructions != nil || worse.Verdict != bench.Regression {

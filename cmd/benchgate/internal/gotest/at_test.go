@@ -64,7 +64,8 @@ func with(a, b map[string]string) map[string]string {
 // uses checks where the module finds the packages old and outside.
 func uses(t *testing.T, m *Module, want ...string) {
 	t.Helper()
-	dirs, err := m.run(t.Context(), slices.Concat([]string{"list", "-f={{.Dir}}"}, m.flags, m.listFlags, []string{"example.com/old", "example.com/outside"})...)
+	dirs, err := m.run(t.Context(), slices.Concat([]string{"list", "-f={{.Dir}}"}, m.flags, m.listFlags,
+		[]string{"example.com/old", "example.com/outside"})...)
 	if got := strings.Fields(dirs); err != nil || !slices.Equal(got, want) {
 		t.Errorf("it uses %q, and %v, want %q", got, err, want)
 	}
@@ -176,10 +177,12 @@ func TestAt(t *testing.T) {
 	t.Run("no module", func(t *testing.T) {
 		top, tree := revisions(t, map[string]string{"new/go.mod": "module example.com/new\n"})
 		m := open(t, filepath.Join(top, "new"))
-		if _, err := m.At(t.Context(), top, tree, t.TempDir()); err == nil || err.Error() != "there is no go.mod in new" {
+		if _, err := m.At(t.Context(), top, tree, t.TempDir()); err == nil ||
+			err.Error() != "there is no go.mod in new" {
 			t.Errorf("error %v", err)
 		}
-		if _, err := m.At(t.Context(), filepath.Join(top, "old"), tree, t.TempDir()); err == nil || !strings.Contains(err.Error(), "module example.com/new is not in ") {
+		if _, err := m.At(t.Context(), filepath.Join(top, "old"), tree, t.TempDir()); err == nil ||
+			!strings.Contains(err.Error(), "module example.com/new is not in ") {
 			t.Errorf("error %v", err)
 		}
 	})

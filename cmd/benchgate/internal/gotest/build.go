@@ -23,7 +23,8 @@ var (
 	//go:embed worker/shake.go
 	shakeSource string
 
-	workerFiles = [...]struct{ name, text string }{{"protocol.go", protocolSource}, {"worker.go", workerSource}, {"shake.go", shakeSource}}
+	workerFiles = [...]struct{ name, text string }{{"protocol.go", protocolSource}, {"worker.go", workerSource},
+		{"shake.go", shakeSource}}
 )
 
 // workerName is the name of the package that the worker is in the user's module.
@@ -104,7 +105,8 @@ func (p Package) testFile(external, serves bool) string {
 		return ""
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "package %s\n\nimport (\n\tzz_testing \"testing\"\n\n\tzz_worker %q\n)\n\n", name, p.module.Path+"/"+workerName)
+	fmt.Fprintf(&text, "package %s\n\nimport (\n\tzz_testing \"testing\"\n\n\tzz_worker %q\n)\n\n", name,
+		p.module.Path+"/"+workerName)
 	fmt.Fprintf(&text, "func init() {\n\tzz_worker.%s(\n%s\t)\n}\n", register, list.String())
 	if serves {
 		fmt.Fprintf(&text, "\nfunc %s(t *zz_testing.T) { zz_worker.Serve(t) }\n", worker.Test)

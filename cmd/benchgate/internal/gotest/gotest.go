@@ -49,13 +49,15 @@ func Open(ctx context.Context, dir string) (*Module, error) {
 	}
 	is386 := env["GOHOSTARCH"] == "amd64" && env["GOARCH"] == "386"
 	if env["GOOS"] != env["GOHOSTOS"] || env["GOARCH"] != env["GOHOSTARCH"] && !is386 {
-		return nil, fmt.Errorf("GOOS and GOARCH are %s and %s: this machine cannot run such a build", env["GOOS"], env["GOARCH"])
+		return nil, fmt.Errorf("GOOS and GOARCH are %s and %s: this machine cannot run such a build", env["GOOS"],
+			env["GOARCH"])
 	}
 	if filepath.Base(env["GOMOD"]) != "go.mod" { // it is the null device outside of a module
 		if env["GOWORK"] != "" && env["GOWORK"] != "off" {
 			return nil, fmt.Errorf("%s is in a workspace, but in none of its modules: -C names the directory of one", printable.Text(dir))
 		}
-		return nil, fmt.Errorf("%s is not in a Go module: there is no go.mod (-C names a directory of one)", printable.Text(dir))
+		return nil, fmt.Errorf("%s is not in a Go module: there is no go.mod (-C names a directory of one)",
+			printable.Text(dir))
 	}
 	m := &Module{work: env["GOWORK"]}
 	if m.work == "off" {

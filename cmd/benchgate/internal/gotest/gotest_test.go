@@ -79,7 +79,8 @@ func offline(t *testing.T, goflags string) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip(err)
 	}
-	for name, value := range map[string]string{"GOFLAGS": goflags, "GOWORK": "", "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOENV": "off"} {
+	for name, value := range map[string]string{"GOFLAGS": goflags, "GOWORK": "", "GOPROXY": "off",
+		"GOTOOLCHAIN": "local", "GOENV": "off"} {
 		t.Setenv(name, value)
 	}
 }
@@ -139,7 +140,8 @@ func TestPackages(t *testing.T) {
 	for _, p := range list {
 		var names []string
 		for _, b := range p.Benchmarks {
-			names = append(names, fmt.Sprint(strings.TrimPrefix(b.Name, "Benchmark"), map[bool]string{true: " (external)"}[b.External]))
+			names = append(names, fmt.Sprint(strings.TrimPrefix(b.Name, "Benchmark"),
+				map[bool]string{true: " (external)"}[b.External]))
 		}
 		slices.Sort(names)
 		got[p.Rel] = fmt.Sprintf("%s in %s: %s", p.Path, p.Name, strings.Join(names, ", "))
@@ -165,14 +167,19 @@ func TestPackages(t *testing.T) {
 		t.Errorf("notes %q, want %q", notes, want)
 	}
 
-	list, notes, err = m.Packages(t.Context(), []string{"./kinds", "./cmd/...", "./nowhere", "./nothing/...", "./kinds/testdata/..."}, "O[u/]tside$/x|Mai+n|^Clash")
-	if err != nil || len(list) != 2 || list[0].Rel != "kinds" || list[1].Rel != "cmd/prog" || len(list[0].Benchmarks) != 1 || !list[0].Benchmarks[0].External {
+	list, notes, err = m.Packages(t.Context(),
+		[]string{"./kinds", "./cmd/...", "./nowhere", "./nothing/...", "./kinds/testdata/..."},
+		"O[u/]tside$/x|Mai+n|^Clash")
+	if err != nil || len(list) != 2 || list[0].Rel != "kinds" || list[1].Rel != "cmd/prog" ||
+		len(list[0].Benchmarks) != 1 || !list[0].Benchmarks[0].External {
 		t.Errorf("packages %+v, %v", list, err)
 	}
-	if len(notes) != 3 || !strings.Contains(notes[0], "./nowhere: ") || !strings.Contains(notes[1], "./nothing/...: ") || notes[2] != "No packages match ./kinds/testdata/..." {
+	if len(notes) != 3 || !strings.Contains(notes[0], "./nowhere: ") ||
+		!strings.Contains(notes[1], "./nothing/...: ") || notes[2] != "No packages match ./kinds/testdata/..." {
 		t.Errorf("notes %q", notes)
 	}
-	if _, _, err := m.Packages(t.Context(), []string{"fmt"}, "."); err == nil || err.Error() != "fmt is not a package of this module" {
+	if _, _, err := m.Packages(t.Context(), []string{"fmt"}, "."); err == nil ||
+		err.Error() != "fmt is not a package of this module" {
 		t.Errorf("fmt: %v", err)
 	}
 }
@@ -189,15 +196,18 @@ func TestPackagesThatDoNotList(t *testing.T) {
 		"b/b_test.go": "package b\n\nimport \"testing\"\n\nfunc BenchmarkB(b *testing.B) {}\n",
 	})
 	m := open(t, dir)
-	if list, notes, err := m.Packages(t.Context(), []string{"./..."}, "."); err != nil || len(list) != 1 || len(notes) != 0 {
+	if list, notes, err := m.Packages(t.Context(), []string{"./..."}, "."); err != nil || len(list) != 1 ||
+		len(notes) != 0 {
 		t.Errorf("%v, %q, %v", list, notes, err)
 	}
 	write(t, dir, map[string]string{"a/a_test.go": "package a\n"})
-	if _, _, err := m.Packages(t.Context(), []string{"./..."}, "."); err == nil || !strings.Contains(err.Error(), "m/a: a/a.go:3:9: ") || strings.Contains(err.Error(), "\n") {
+	if _, _, err := m.Packages(t.Context(), []string{"./..."}, "."); err == nil ||
+		!strings.Contains(err.Error(), "m/a: a/a.go:3:9: ") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v", err)
 	}
 	write(t, dir, map[string]string{"a/a.go": "package a\n", "a/a_test.go": "package a\n\nfunc Benchmark(\n"})
-	if _, _, err := m.Packages(t.Context(), []string{"./..."}, "."); err == nil || !strings.Contains(err.Error(), "a_test.go:3:") || strings.Contains(err.Error(), "\n") {
+	if _, _, err := m.Packages(t.Context(), []string{"./..."}, "."); err == nil ||
+		!strings.Contains(err.Error(), "a_test.go:3:") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -241,7 +251,8 @@ func TestModMod(t *testing.T) {
 	unchanged(t, dir)
 	m := open(t, dir)
 	const want = "m_test.go:6:2: module example.com/other provides package example.com/other and is replaced but not required; to add it:"
-	if err := m.Build(t.Context(), pack(t, m, "."), filepath.Join(t.TempDir(), "x"), t.TempDir(), 0); err == nil || !strings.HasPrefix(err.Error(), want) {
+	if err := m.Build(t.Context(), pack(t, m, "."), filepath.Join(t.TempDir(), "x"), t.TempDir(), 0); err == nil ||
+		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -255,7 +266,8 @@ func TestPattern(t *testing.T) {
 			t.Errorf("%q: %v, want that it matches: %v", bench, err, want)
 		}
 	}
-	for skip, want := range map[string]bool{"": false, "X": true, "Y|X": true, "X/a": false, "X/a|Y": false, "X/a|X": true, "(Y|X)$": true} {
+	for skip, want := range map[string]bool{"": false, "X": true, "Y|X": true, "X/a": false, "X/a|Y": false,
+		"X/a|X": true, "(Y|X)$": true} {
 		if got := Skips(skip, "BenchmarkX"); got != want {
 			t.Errorf("-skip %q skips all of it: %v, want %v", skip, got, want)
 		}
@@ -339,7 +351,8 @@ func TestWorker(t *testing.T) {
 		{all("BenchmarkNames"), are("BenchmarkNames/a_b/c=1-2 2", "BenchmarkNames/same-2 2", "BenchmarkNames/same#01-2 2")},
 		{twice, are("BenchmarkNames/same#01-2 3", "BenchmarkNames/same#01-2 3")},
 		{twice, func(a worker.Answer) bool {
-			return strings.Count(a.Output, " ns/op") == 2 && strings.Count(a.Output, " 64 B/op\t") == 2 && strings.Count(a.Output, " 1 allocs/op") == 2
+			return strings.Count(a.Output, " ns/op") == 2 && strings.Count(a.Output, " 64 B/op\t") == 2 &&
+				strings.Count(a.Output, " 1 allocs/op") == 2
 		}},
 		{worker.Request{Benchmark: "BenchmarkNames", Bench: "Names", Skip: "/a_b", Benchtime: "3x", Count: 2}, func(a worker.Answer) bool { return len(lines(t, a)) == 4 }},
 		{worker.Request{Benchmark: "BenchmarkNames", Bench: "^BenchmarkName$"}, are()},
@@ -364,7 +377,8 @@ func TestWorker(t *testing.T) {
 		{worker.Request{Benchmark: "BenchmarkSkips", Bench: ".", Verbose: true}, are("BenchmarkSkips", "--- SKIP: BenchmarkSkips/sub")},
 		{all("BenchmarkFails"), are("--- FAIL: BenchmarkFails/sub", "kinds_test.go:91: a failure", "--- FAIL: BenchmarkFails")},
 		{worker.Request{Benchmark: "BenchmarkTalks", Bench: "."}, func(a worker.Answer) bool {
-			return a.Truncated && len(a.Output) == worker.MaxOutput && strings.HasPrefix(a.Output, "--- FAIL: BenchmarkTalks\n")
+			return a.Truncated && len(a.Output) == worker.MaxOutput &&
+				strings.HasPrefix(a.Output, "--- FAIL: BenchmarkTalks\n")
 		}},
 		{all("BenchmarkGoexit"), are("BenchmarkGoexit-2 0")},
 		{worker.Request{Benchmark: "BenchmarkNowhere", Bench: "."}, isWrong("no benchmark BenchmarkNowhere")},
@@ -386,10 +400,12 @@ func TestWorker(t *testing.T) {
 			t.Errorf("%+v:\n%.2000s", step.q, fmt.Sprintf("%+v", a)) // one is of megabytes
 		}
 	}
-	if want := []string{"as C code does", "a line without its end"}; !slices.Equal(slices.DeleteFunc(slices.Compact(s.others), func(s string) bool { return s == "" }), want) {
+	if want := []string{"as C code does", "a line without its end"}; !slices.Equal(
+		slices.DeleteFunc(slices.Compact(s.others), func(s string) bool { return s == "" }), want) {
 		t.Errorf("other lines %q, want %q", s.others, want)
 	}
-	for _, want := range []string{"an init function prints", "set up", "BenchmarkPrints-2 1 1 ns/op", "a logger made before", "the runtime", "a sub-benchmark", "still to be seen", "torn down"} {
+	for _, want := range []string{"an init function prints", "set up", "BenchmarkPrints-2 1 1 ns/op",
+		"a logger made before", "the runtime", "a sub-benchmark", "still to be seen", "torn down"} {
 		if !strings.Contains(s.stderr, want) {
 			t.Errorf("standard error has no %q", want)
 		}
@@ -407,7 +423,8 @@ func TestWorker(t *testing.T) {
 	// Without a token it is a test binary as any other.
 	cmd := exec.Command(exe, "-test.run=^"+worker.Test+"$", "-test.bench=Linked", "-test.benchtime=1x")
 	cmd.Dir = p.Dir
-	if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte("\nset up\n")) || !bytes.Contains(out, []byte("\nBenchmarkLinked")) {
+	if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte("\nset up\n")) ||
+		!bytes.Contains(out, []byte("\nBenchmarkLinked")) {
 		t.Errorf("without a token: %v, %s", err, out)
 	}
 }
@@ -420,7 +437,8 @@ func TestBuild(t *testing.T) {
 	copyModule(t, dir)
 	unchanged(t, dir)
 	m := open(t, dir)
-	for name, want := range map[string]string{"clash": "BenchmarkClash-2 2", "cmd/prog": "BenchmarkMain-2 2 42.00 answer", "cgo": "BenchmarkTwice-2 2 2.000 twice"} {
+	for name, want := range map[string]string{"clash": "BenchmarkClash-2 2",
+		"cmd/prog": "BenchmarkMain-2 2 42.00 answer", "cgo": "BenchmarkTwice-2 2 2.000 twice"} {
 		t.Run(name, func(t *testing.T) {
 			if name == "cgo" {
 				if env, err := goEnv(t.Context(), dir, "CGO_ENABLED"); err != nil || env["CGO_ENABLED"] != "1" {

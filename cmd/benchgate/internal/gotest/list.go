@@ -65,12 +65,14 @@ func (e *listError) String() string {
 // have a benchmark function whose name the first element of the regular expression
 // matches, with all such functions. It is one of go test -bench. The notes say
 // what was left out.
-func (m *Module) Packages(ctx context.Context, patterns []string, bench string) (list []Package, notes []string, err error) {
+func (m *Module) Packages(ctx context.Context, patterns []string,
+	bench string) (list []Package, notes []string, err error) {
 	pattern, err := parsePattern(bench)
 	if err != nil {
 		return nil, nil, err
 	}
-	args := slices.Concat([]string{"list", "-e", "-json=ImportPath,Dir,Name,TestGoFiles,XTestGoFiles,Match,Error,Module"},
+	args := slices.Concat([]string{"list", "-e",
+		"-json=ImportPath,Dir,Name,TestGoFiles,XTestGoFiles,Match,Error,Module"},
 		m.flags, m.listFlags, []string{"--"}, patterns)
 	text, err := m.run(ctx, args...)
 	if err != nil {
@@ -92,8 +94,11 @@ func (m *Module) Packages(ctx context.Context, patterns []string, bench string) 
 			return nil, nil, fmt.Errorf("%s: %s", printable.Text(l.ImportPath), l.Error)
 		}
 		// Of packages that ./... happens to find, those matter that have tests.
-		if l.Error != nil && slices.ContainsFunc(l.Match, func(p string) bool { return p == l.ImportPath || !strings.Contains(p, "...") }) {
-			l.Error.Err = strings.ReplaceAll(l.Error.Err, m.Dir+string(filepath.Separator), "") // which may be that of a copy
+		if l.Error != nil && slices.ContainsFunc(l.Match, func(p string) bool {
+			return p == l.ImportPath || !strings.Contains(p, "...")
+		}) {
+			// The directory may be that of a copy.
+			l.Error.Err = strings.ReplaceAll(l.Error.Err, m.Dir+string(filepath.Separator), "")
 			notes = append(notes, fmt.Sprintf("%s: %s", printable.Text(l.ImportPath), l.Error))
 		}
 		if l.Error != nil || !tests {
@@ -149,7 +154,8 @@ func (m *Module) load(l listed, match func(string) bool) (p Package, notes []str
 			case !both:
 				p.Benchmarks = append(p.Benchmarks, b)
 			case i == 0:
-				notes = append(notes, fmt.Sprintf("%s has a %s, and so has its package %s_test: left out", p.Path, b.Name, p.Name))
+				notes = append(notes, fmt.Sprintf("%s has a %s, and so has its package %s_test: left out", p.Path,
+					b.Name, p.Name))
 			}
 		}
 	}
@@ -187,7 +193,8 @@ func isBenchmark(d *ast.FuncDecl) bool {
 		return false
 	}
 	params := d.Type.Params.List
-	if d.Recv != nil || d.Type.TypeParams.NumFields() > 0 || d.Type.Results.NumFields() > 0 || len(params) != 1 || len(params[0].Names) > 1 {
+	if d.Recv != nil || d.Type.TypeParams.NumFields() > 0 || d.Type.Results.NumFields() > 0 || len(params) != 1 ||
+		len(params[0].Names) > 1 {
 		return false
 	}
 	of := types.ExprString(params[0].Type)
@@ -204,7 +211,9 @@ func CheckPattern(pattern string) error {
 // Skips reports whether the -skip expression of go test leaves nothing of a function.
 func Skips(skip, name string) bool {
 	p, err := parsePattern(skip)
-	return err == nil && skip != "" && slices.ContainsFunc(p, func(a alternative) bool { return !a.sub && a.first.MatchString(name) })
+	return err == nil && skip != "" && slices.ContainsFunc(p, func(a alternative) bool {
+		return !a.sub && a.first.MatchString(name)
+	})
 }
 
 // An alternative is one of those that a -bench expression of go test has, separated by |.

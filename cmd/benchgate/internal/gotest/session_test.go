@@ -32,11 +32,14 @@ func serve(t *testing.T, m *Module, p Package, exe string, requests ...worker.Re
 			q.Benchtime, q.Count = "2x", 1
 		}
 		in.Write(must.Get(json.Marshal(q)))
-		in.WriteString(strings.Repeat(" ", 4096) + "\n") // more than the worker reads ahead, so that a benchmark might read it
+		// This is more than the worker reads ahead, so that a benchmark might read it.
+		in.WriteString(strings.Repeat(" ", 4096) + "\n")
 	}
-	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^"+worker.Test+"$", "-test.benchmem", "-test.timeout=0", "-test.paniconexit0", "-test.cpu=2")
+	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^"+worker.Test+"$", "-test.benchmem", "-test.timeout=0",
+		"-test.paniconexit0", "-test.cpu=2")
 	cmd.Dir = p.Dir
-	cmd.Env = append(m.Environ(), worker.EnvToken+"="+mark, worker.EnvShake+"=1", worker.EnvOutput+"="+filepath.Join(t.TempDir(), "output"))
+	cmd.Env = append(m.Environ(), worker.EnvToken+"="+mark, worker.EnvShake+"=1",
+		worker.EnvOutput+"="+filepath.Join(t.TempDir(), "output"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = &in, &out, &stderr
 	s.err = cmd.Run()
 	s.stderr = stderr.String()

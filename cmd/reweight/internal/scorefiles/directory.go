@@ -61,8 +61,10 @@ func Directory(opt Options, dir string, p *cli.Progress, names ...string) (*Summ
 	}
 	t := merged.Totals()
 	s := &Summary{
-		Directory: dir, Files: len(files), Trajectories: t.Trajectories, Tokens: t.Tokens, Groups: t.Groups, Spans: t.Spans,
-		Actions: t.Actions, Signal: opt.Score.ActFocus.Signal.String(), Mean: bench.Number(t.Mean), Deviation: bench.Number(t.Deviation),
+		Directory: dir, Files: len(files), Trajectories: t.Trajectories, Tokens: t.Tokens, Groups: t.Groups,
+		Spans:   t.Spans,
+		Actions: t.Actions, Signal: opt.Score.ActFocus.Signal.String(), Mean: bench.Number(t.Mean),
+		Deviation: bench.Number(t.Deviation),
 		Estimates: []Estimate{}, Warnings: append([]string{}, slices.Concat(warnings, more)...), // [] and not null
 	}
 	for f := range merged.Files() {
@@ -152,7 +154,8 @@ func prepare(dir string, names []string) (files, warnings []string, err error) {
 			err = atomicfile.CheckRegular(info)
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w: it is read twice, so it has to be a file", printable.Text(name), atomicfile.Cause(err))
+			return nil, nil, fmt.Errorf("%s: %w: it is read twice, so it has to be a file", printable.Text(name),
+				atomicfile.Cause(err))
 		}
 		path := output(dir, name)
 		if other, taken := of[path]; taken {

@@ -100,7 +100,8 @@ func (s Sides) Turns() (all []sidesTurn) {
 				c.About = fmt.Sprintf("token %d: %s, credit %+.3g", t, c.Role, credit)
 				c.Height = "0"
 				if credit != 0 {
-					c.Height, c.Toward = fmt.Sprintf("%.3f", math.Abs(credit)/most), map[bool]string{true: "up", false: "down"}[credit > 0]
+					c.Height, c.Toward = fmt.Sprintf("%.3f", math.Abs(credit)/most),
+						map[bool]string{true: "up", false: "down"}[credit > 0]
 				}
 				return c
 			})

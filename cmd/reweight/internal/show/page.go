@@ -135,7 +135,8 @@ func (p Page) Views() []View {
 }
 
 func (v View) tokenView(number int, t Token) tokenView {
-	view := tokenView{Text: printed(t.Text), Role: t.Role.String(), Space: v.spaced, Break: strings.Contains(t.Text, "\n"), Height: "0"}
+	view := tokenView{Text: printed(t.Text), Role: t.Role.String(), Space: v.spaced,
+		Break: strings.Contains(t.Text, "\n"), Height: "0"}
 	about := []string{fmt.Sprintf("token %d: %s", number, view.Role)}
 	for _, c := range v.columns {
 		if text := c.text(t); text != "-" {

@@ -66,7 +66,8 @@ func TestPage(t *testing.T) {
 	for _, e := range all {
 		switch {
 		case strings.HasPrefix(e.attributes["class"], "token "):
-			tokens = append(tokens, e.text+"|"+e.attributes["class"]+"|"+e.attributes["style"]+"|"+e.attributes["title"])
+			tokens = append(tokens,
+				e.text+"|"+e.attributes["class"]+"|"+e.attributes["style"]+"|"+e.attributes["title"])
 		case strings.HasPrefix(e.name, "h"):
 			headings = append(headings, e.text)
 		case e.name == "td":
@@ -81,13 +82,15 @@ func TestPage(t *testing.T) {
 	if got := strings.Join(tokens, "\n"); got != strings.Join(want, "\n") {
 		t.Errorf("the tokens are\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
-	if got, want := strings.Join(headings, "|"), "\n|\n|Rollouts|Trajectory 0 of a file.|Turn 1|Turn 2"; strings.ReplaceAll(got, "\n", "") != strings.ReplaceAll(want, "\n", "") {
+	if got := strings.ReplaceAll(strings.Join(headings, "|"), "\n", ""); got !=
+		"||Rollouts|Trajectory 0 of a file.|Turn 1|Turn 2" {
 		t.Errorf("headings %q", headings)
 	}
 	if got, want := strings.Join(cells[9:18], "|"), "1|so|reasoning|~0.5|-0.25|0.1|~0.8|~0.08|-1"; got != want {
 		t.Errorf("the row of a token is %s, want %s", got, want)
 	}
-	for _, want := range []string{"prefers-color-scheme: dark", "max-width: 760px", "A &lt;note&gt;.", `tabindex="0"`, `<div class="said">ask</div>`, "<i>~1.20</i>Left", `\n</span><br/>`} {
+	for _, want := range []string{"prefers-color-scheme: dark", "max-width: 760px", "A &lt;note&gt;.", `tabindex="0"`,
+		`<div class="said">ask</div>`, "<i>~1.20</i>Left", `\n</span><br/>`} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %s", want)
 		}
@@ -115,13 +118,15 @@ func TestPageOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPage(t)
 		text := rapid.SampledFrom(hostile)
-		p.Title, p.Trajectories[0].Title, p.Notes = text.Draw(t, "title"), text.Draw(t, "name"), []string{text.Draw(t, "note")}
+		p.Title, p.Trajectories[0].Title, p.Notes = text.Draw(t, "title"), text.Draw(t, "name"),
+			[]string{text.Draw(t, "note")}
 		var b bytes.Buffer
 		must.Do(p.WriteHTML(&b))
 		all := must.Get(parse(b.String()))
 		for line := range strings.Lines(b.String()) {
 			line = strings.TrimSuffix(line, "\n")
-			if strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) || strings.HasPrefix(strings.TrimSpace(line), "::") {
+			if strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) ||
+				strings.HasPrefix(strings.TrimSpace(line), "::") {
 				t.Fatalf("%q", line)
 			}
 		}

@@ -70,7 +70,8 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		var ws reweight.Workspace
-		weights, factors, advantages := make([]float32, b.Tokens()), make([]float32, b.Tokens()), make([]float32, b.Tokens())
+		weights, factors, advantages := make([]float32, b.Tokens()), make([]float32, b.Tokens()),
+			make([]float32, b.Tokens())
 		opt := reweight.DefaultActFocus
 		opt.Signal = signal
 		_, err = ws.ActFocus(weights, b, opt)
@@ -88,14 +89,16 @@ func TestRead(t *testing.T) {
 				at := from + int64(j)
 				want := Token{fmt.Sprintf("#%d", b.TokenIDs[at]), b.Role[at], nan, nan, float64(weights[at]), nan, nan}
 				if b.Role[at] != reweight.RoleMasked {
-					want.Entropy, want.Logprob, want.Factor, want.Advantage = float64(b.Entropy[at]), float64(b.OldLogprobs[at]), float64(factors[at]), float64(advantages[at])
+					want.Entropy, want.Logprob, want.Factor, want.Advantage = float64(b.Entropy[at]),
+						float64(b.OldLogprobs[at]), float64(factors[at]), float64(advantages[at])
 				}
 				if fmt.Sprint(token) != fmt.Sprint(want) { // NaN is not NaN
 					t.Fatalf("%v: token %d of %d is %v, want %v", signal, j, s, token, want)
 				}
 			}
 		}
-		if got, want := p.Trajectories[2].Title, "Trajectory 31 of two, line 31: group g3, reward "; !strings.HasPrefix(got, want) {
+		if got, want := p.Trajectories[2].Title,
+			"Trajectory 31 of two, line 31: group g3, reward "; !strings.HasPrefix(got, want) {
 			t.Errorf("title %q, want %q", got, want)
 		}
 		if want := []string{"Tokens without a text are shown as #ID: -vocab-file names a file that has the texts."}; !slices.Equal(p.Notes, want) {
@@ -143,7 +146,8 @@ func TestMissing(t *testing.T) {
 			t.Errorf("notes %q, want %q", p.Notes, c.note)
 		}
 		figures := p.Figures(p.Trajectories[0], p.Trajectories[0].Turns[0])
-		for _, name := range []string{"tokens read", "tokens written", "mean entropy", "mean surprisal", "AEM factor", "advantage", "reasoning weighs", "action weighs"} {
+		for _, name := range []string{"tokens read", "tokens written", "mean entropy", "mean surprisal", "AEM factor",
+			"advantage", "reasoning weighs", "action weighs"} {
 			if gone := slices.Contains(strings.Split(c.gone, "|"), name); has(figures, name) == gone {
 				t.Errorf("%s: figures %v, %q gone: %v", c.note, figures, name, gone)
 			}
@@ -154,7 +158,8 @@ func TestMissing(t *testing.T) {
 // TestEstimates: they are marked, and a note says what they are.
 func TestEstimates(t *testing.T) {
 	src, _ := frozenLake(t)
-	src.report.Arrays = append(src.report.Arrays, rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: "surprisal", Width: math.Inf(1)})
+	src.report.Arrays = append(src.report.Arrays,
+		rollout.Origin{Name: "entropy", Kind: rollout.Estimated, From: "surprisal", Width: math.Inf(1)})
 	src.report.Warnings = []string{"A warning."}
 	p := must.Get(Read(src, Options{Chosen: choice(t, "1")}))
 	if want := "Figures with ~ are estimates: entropy is estimated from surprisal, without bounds."; !slices.Contains(p.Notes, want) || !slices.Contains(p.Notes, "A warning.") {
@@ -207,7 +212,8 @@ func TestReadBound(t *testing.T) {
 		"1": "long: trajectory 0: the trajectories of -trajectory have more than 1,048,576 tokens up to here, want at most that: choose fewer",
 	} {
 		src, _ := frozenLake(t)
-		src.trajectories[1] = &rollout.Trajectory{File: "long", Batch: reweight.Batch{Role: make([]reweight.Role, maxShown+1)}}
+		src.trajectories[1] = &rollout.Trajectory{File: "long",
+			Batch: reweight.Batch{Role: make([]reweight.Role, maxShown+1)}}
 		src.trajectories, src.err = src.trajectories[:2], errors.New("the end")
 		if _, err := Read(src, Options{Chosen: choice(t, text)}); err == nil || err.Error() != want {
 			t.Errorf("%s: error %v, want %s", text, err, want)
@@ -264,7 +270,8 @@ func TestTurns(t *testing.T) {
 
 // TestStep: the scale has round steps and reaches to the largest weight.
 func TestStep(t *testing.T) {
-	for most, want := range map[float64]float64{0.2: 0.1, 1: 0.1, 1.01: 0.2, 2: 0.2, 2.4: 0.25, 2.6: 0.5, 7: 1, 1e6: 1e5, math.Inf(1): math.Inf(1)} {
+	for most, want := range map[float64]float64{0.2: 0.1, 1: 0.1, 1.01: 0.2, 2: 0.2, 2.4: 0.25, 2.6: 0.5, 7: 1,
+		1e6: 1e5, math.Inf(1): math.Inf(1)} {
 		p := pageOf(action("x", most/0.8))
 		if got := p.Step(); math.Abs(got-want) > 1e-9*want {
 			t.Errorf("the step for %v is %v, want %v", most, got, want)

@@ -54,7 +54,8 @@ func summary(b *reweight.Batch, c Credit, begins []beginning) []string {
 	if responses == 0 {
 		return nil
 	}
-	share := fmt.Sprintf("Actions are %.1f%% of the agent's %s tokens", 100*float64(actions)/float64(responses), humanize.Comma(int64(responses)))
+	share := fmt.Sprintf("Actions are %.1f%% of the agent's %s tokens", 100*float64(actions)/float64(responses),
+		humanize.Comma(int64(responses)))
 	if weight > 0 {
 		share += fmt.Sprintf(", and have %.1f%% of the weight by ActFocus", 100*onActions/weight)
 	}

@@ -21,7 +21,8 @@ func drawn(random *rand.Rand, groups, reasonings, answers int, chance func() flo
 		for m := range reasonings {
 			p := chance()
 			for range answers {
-				one := reweight.Batch{Role: []reweight.Role{reweight.RoleMasked, reweight.RoleReasoning, reweight.RoleAction}, TokenIDs: []int32{int32(g), int32(m), random.Int32N(50)}}
+				one := reweight.Batch{Role: []reweight.Role{reweight.RoleMasked, reweight.RoleReasoning,
+					reweight.RoleAction}, TokenIDs: []int32{int32(g), int32(m), random.Int32N(50)}}
 				begins = append(begins, beginningOf(&one))
 				b.Role = append(b.Role, one.Role...)
 				b.SeqOffsets = append(b.SeqOffsets, int64(len(b.Role)))
@@ -61,13 +62,15 @@ func TestSummary(t *testing.T) {
 		}
 	}
 
-	// By hand: the means 1/2 and 1 vary by 1/8, and luck alone makes that; two reasonings without a second answer say nothing.
+	// By hand: the means 1/2 and 1 vary by 1/8, and luck alone makes that; two reasonings without a second answer say
+	// nothing.
 	b, begins := drawn(random, 2, 2, 2, func() float64 { return 1 })
 	b.Rewards = []float32{0, 1, 1, 1, 1, 1, 1, 1}
 	if d := decided(b, map[int32][]int{0: {0, 1, 2, 3}, 1: {4, 6}}, begins); d != (decision{0, 2, 6, 4}) {
 		t.Errorf("D is %+v", d)
 	}
-	if d := decided(b, map[int32][]int{0: {0, 1, 2, 3}}, append([]beginning{0, 0}, begins[2:]...)); d != (decision{0, 0, 2, 2}) {
+	if d := decided(b, map[int32][]int{0: {0, 1, 2, 3}},
+		append([]beginning{0, 0}, begins[2:]...)); d != (decision{0, 0, 2, 2}) {
 		t.Errorf("malformed answers count as a reasoning: %+v", d)
 	}
 	b.Rewards[0] = 1
@@ -85,7 +88,8 @@ func TestSummary(t *testing.T) {
 	if last := lines[len(lines)-1]; !strings.HasSuffix(last, "is not known: for that nearly every reasoning needs several answers, and here 4 of 8 answers share their reasoning with another answer of the group.") {
 		t.Errorf("%q", last)
 	}
-	if lines = summary(b, Credit{}, append(begins[:7:7], 0)); !strings.Contains(lines[len(lines)-1], "decides: 0.00, from 2 reasonings") {
+	if lines = summary(b, Credit{}, append(begins[:7:7], 0)); !strings.Contains(lines[len(lines)-1],
+		"decides: 0.00, from 2 reasonings") {
 		t.Errorf("%q", lines)
 	}
 
@@ -96,7 +100,8 @@ func TestSummary(t *testing.T) {
 	factors[4] = 1.5
 	factors[12] = 7 // of a masked token
 	text := strings.Join(summary(b, Credit{Factors: factors}, make([]beginning, 8)), "\n")
-	for _, want := range []string{"Actions are 37.5% of the agent's 16 tokens.", "Answers without an action: 2 of 8.", "Groups in which all rewards are equal: 1 of 2.", "are alike: 1 of 2."} {
+	for _, want := range []string{"Actions are 37.5% of the agent's 16 tokens.", "Answers without an action: 2 of 8.",
+		"Groups in which all rewards are equal: 1 of 2.", "are alike: 1 of 2."} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q lacks %q", text, want)
 		}

@@ -203,7 +203,8 @@ func (l *layout) tokens(label string, tokens []Token) {
 	room := max(1, l.columns-len(gutter(label)))
 	for len(tokens) > 0 {
 		word, width := []cell(nil), 0
-		for len(tokens) > 0 && (len(word) == 0 || !l.spaced && !beginsWord(tokens[0].Text) && !word[len(word)-1].ends && width < room) {
+		for len(tokens) > 0 && (len(word) == 0 || !l.spaced && !beginsWord(tokens[0].Text) && !word[len(word)-1].ends &&
+			width < room) {
 			c := l.cellOf(tokens[0])
 			word, width = append(word, c), width+c.width
 			tokens = tokens[1:]

@@ -36,7 +36,8 @@ func pageOf(tokens ...Token) Page {
 	for _, t := range tokens {
 		roles = append(roles, t.Role)
 	}
-	return Page{Title: "Rollouts", Trajectories: []Trajectory{{Title: "Trajectory 0 of a file.", Tokens: tokens, Turns: turns(roles, nil)}}}
+	return Page{Title: "Rollouts",
+		Trajectories: []Trajectory{{Title: "Trajectory 0 of a file.", Tokens: tokens, Turns: turns(roles, nil)}}}
 }
 
 func written(t *testing.T, p Page, columns int, coloured bool) string {
@@ -49,8 +50,10 @@ func written(t *testing.T, p Page, columns int, coloured bool) string {
 func TestWrite(t *testing.T) {
 	p := pageOf(
 		masked("Where"), masked(" is"), masked(" it"), masked("?\n"), masked("Say"), masked("!"),
-		reasoning("It"), reasoning(" is"), reasoning(" there"), reasoning(",\n\n"), reasoning("I"), reasoning(" think"), reasoning("."),
-		action(" go", 1.5), action("To", 1), action("(东京", 2), action(" ", 1.25), action("\u0301", 1.25), action(")", 3.4), reasoning("\x1b[31m"), reasoning("\xff"),
+		reasoning("It"), reasoning(" is"), reasoning(" there"), reasoning(",\n\n"), reasoning("I"), reasoning(" think"),
+		reasoning("."),
+		action(" go", 1.5), action("To", 1), action("(东京", 2), action(" ", 1.25), action("\u0301", 1.25),
+		action(")", 3.4), reasoning("\x1b[31m"), reasoning("\xff"),
 		masked("::no"), masked("##"), masked("["),
 	)
 	p.Notes = []string{"A note."}
@@ -96,7 +99,8 @@ func TestColours(t *testing.T) {
 	if got := style.ReplaceAllString(coloured, ""); got != plain {
 		t.Errorf("without its colours the text is\n%s\nwant\n%s", got, plain)
 	}
-	for _, want := range []string{"\x1b[2ma\x1b[0m", "\x1b[38;5;31mb\x1b[0m", "\x1b[38;5;202;1mc\x1b[0m", "\x1b[38;5;166;1md\x1b[0m", "\x1b[38;5;202m9: 0.9\x1b[0m"} {
+	for _, want := range []string{"\x1b[2ma\x1b[0m", "\x1b[38;5;31mb\x1b[0m", "\x1b[38;5;202;1mc\x1b[0m",
+		"\x1b[38;5;166;1md\x1b[0m", "\x1b[38;5;202m9: 0.9\x1b[0m"} {
 		if !strings.Contains(coloured, want) {
 			t.Errorf("no %q in\n%q", want, coloured)
 		}
@@ -122,7 +126,9 @@ func TestLongObservation(t *testing.T) {
 
 // TestUnknown: what is not known is left out.
 func TestUnknown(t *testing.T) {
-	p := pageOf(Token{"a", reweight.RoleMasked, nan, nan, nan, nan, nan}, Token{"b", reweight.RoleReasoning, nan, nan, nan, nan, nan}, Token{"c", reweight.RoleAction, nan, nan, nan, nan, nan})
+	p := pageOf(Token{"a", reweight.RoleMasked, nan, nan, nan, nan, nan},
+		Token{"b", reweight.RoleReasoning, nan, nan, nan, nan, nan},
+		Token{"c", reweight.RoleAction, nan, nan, nan, nan, nan})
 	const want = `Trajectory 0 of a file.
 
 Turn 1: tokens read 1, tokens written 2
@@ -153,7 +159,8 @@ func drawPage(t *rapid.T) Page {
 	token := rapid.Custom(func(t *rapid.T) Token {
 		return Token{
 			rapid.SampledFrom(hostile).Draw(t, "text"), rapid.SampledFrom([]reweight.Role{0, 1, 2}).Draw(t, "role"),
-			figure.Draw(t, "entropy"), -figure.Draw(t, "logprob"), figure.Draw(t, "weight"), figure.Draw(t, "factor"), figure.Draw(t, "advantage"),
+			figure.Draw(t, "entropy"), -figure.Draw(t, "logprob"), figure.Draw(t, "weight"), figure.Draw(t, "factor"),
+			figure.Draw(t, "advantage"),
 		}
 	})
 	return pageOf(rapid.SliceOfN(token, 1, 200).Draw(t, "tokens")...)
@@ -165,7 +172,8 @@ func TestLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPage(t)
 		columns := rapid.IntRange(24, 90).Draw(t, "columns")
-		p.Trajectories[0].Title = "A title that is longer than a line " + strings.Join(rapid.SliceOf(rapid.SampledFrom(hostile)).Draw(t, "title"), " ")
+		p.Trajectories[0].Title = "A title that is longer than a line " +
+			strings.Join(rapid.SliceOf(rapid.SampledFrom(hostile)).Draw(t, "title"), " ")
 		var plain, coloured bytes.Buffer
 		must.Do(errors.Join(p.Write(&plain, columns, false), p.Write(&coloured, columns, true)))
 		if got := style.ReplaceAllString(coloured.String(), ""); got != plain.String() {
@@ -174,7 +182,8 @@ func TestLines(t *testing.T) {
 		marks := 0
 		for line := range strings.Lines(plain.String()) {
 			line = strings.TrimSuffix(line, "\n")
-			if strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) || strings.HasPrefix(strings.TrimSpace(line), "::") || strings.Contains(line, "##[") {
+			if strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) ||
+				strings.HasPrefix(strings.TrimSpace(line), "::") || strings.Contains(line, "##[") {
 				t.Fatalf("%q", line)
 			}
 			gutter, rest, ok := strings.Cut(line, " | ")

@@ -113,7 +113,8 @@ func NewTrajectory(b *reweight.Batch, c Credit, from, to int64, texts []string) 
 	for t := from; t < to; t++ {
 		token := Token{
 			Text: texts[t-from], Role: b.Role[t], ActFocus: math.NaN(),
-			Entropy: at(b.Entropy, t), Logprob: at(b.OldLogprobs, t), Factor: at(c.Factors, t), Advantage: at(c.Advantages, t),
+			Entropy: at(b.Entropy, t), Logprob: at(b.OldLogprobs, t), Factor: at(c.Factors, t),
+			Advantage: at(c.Advantages, t),
 		}
 		if c.Weights != nil {
 			token.ActFocus = float64(c.Weights[t])

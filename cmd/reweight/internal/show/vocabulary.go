@@ -64,7 +64,8 @@ func parseVocabulary(data []byte) (Vocabulary, error) {
 		return nil, errors.New("is neither a JSON list of texts nor a tokenizer.json with model.vocab")
 	}
 	decode := decodePieces
-	if name := []byte(`"ByteLevel"`); bytes.Contains(tokenizer.Decoder, name) || bytes.Contains(tokenizer.PreTokenizer, name) {
+	if name := []byte(`"ByteLevel"`); bytes.Contains(tokenizer.Decoder, name) ||
+		bytes.Contains(tokenizer.PreTokenizer, name) {
 		decode = decodeBytes
 	}
 	for word, id := range tokenizer.Model.Vocab {

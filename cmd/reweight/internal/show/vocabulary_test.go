@@ -39,7 +39,8 @@ func TestVocabulary(t *testing.T) {
 			if err != nil || !maps.Equal(got, c.want) {
 				t.Errorf("%s: %q, %v, want %q", c.file, got, err, c.want)
 			}
-		} else if err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(err.Error(), `vocab\n.json": `) {
+		} else if err == nil || !strings.Contains(err.Error(), c.err) ||
+			!strings.Contains(err.Error(), `vocab\n.json": `) {
 			t.Errorf("%s: error %v, want %s", c.file, err, c.err)
 		}
 	}
@@ -60,7 +61,8 @@ func TestBytes(t *testing.T) {
 	if len(byteOf) != 256 || len(seen) != 256 {
 		t.Errorf("%d characters for %d bytes", len(byteOf), len(seen))
 	}
-	for r, want := range map[rune]byte{'!': '!', 'Ā': 0, 'Ġ': ' ', 'ġ': 0x7f, 'ł': 0xa0, 'Ń': 0xad, '®': 0xae, 'ÿ': 0xff} {
+	for r, want := range map[rune]byte{'!': '!', 'Ā': 0, 'Ġ': ' ', 'ġ': 0x7f, 'ł': 0xa0, 'Ń': 0xad, '®': 0xae,
+		'ÿ': 0xff} {
 		if byteOf[r] != want {
 			t.Errorf("%c is %#x, want %#x", r, byteOf[r], want)
 		}

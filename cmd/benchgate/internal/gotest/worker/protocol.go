@@ -24,7 +24,7 @@ const Test = "TestZZBenchGate"
 // The variables of the environment that a worker reads, and removes.
 const (
 	EnvToken  = "BENCHGATE_TOKEN"  // what its lines begin with; without it, the test binary does what it always does
-	EnvOutput = "BENCHGATE_OUTPUT" // an absolute path: the file that package testing writes results to, of the worker alone
+	EnvOutput = "BENCHGATE_OUTPUT" // absolute path of the file that package testing writes results to
 	EnvShake  = "BENCHGATE_SHAKE"  // seed of Shake, a decimal number; none is not to shake
 )
 

@@ -50,7 +50,8 @@ func TestEdges(t *testing.T) {
 		for _, isa := range reweight.AvailableISAs() {
 			ws := reweight.Workspace{ISA: isa}
 			var got [4]float32
-			err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3], LogSumSqProbs: got[3:4]},
+			err := ws.TokenStats(reweight.Stats{LSE: got[0:1], Entropy: got[1:2], Logprob: got[2:3],
+				LogSumSqProbs: got[3:4]},
 				reweight.Logits{Vocab: len(c.row), F32: c.row}, []int32{c.id}, reweight.DefaultTokenStats)
 			if err != nil {
 				t.Fatal(err)
@@ -63,7 +64,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// TestTemperature: lse is that of the raw logits, the others of x / tau.
+// TestTemperature: lse is of the raw logits, the others are of x / tau.
 func TestTemperature(t *testing.T) {
 	for _, tau := range []float64{0.5, 0.7, 2, 1e-3, 1e-7, 1e7, 1e-30, 1e30} {
 		var row []float32
@@ -99,9 +100,11 @@ func TestErrors(t *testing.T) {
 			return ws.TokenStats(dst, l, ids, reweight.TokenStatsOptions{Temperature: tau})
 		}
 	}
-	gradient := func(dst, l L, ids []int32, lp, h, g, gh []float32, opt reweight.RowGradientOptions) func(*reweight.Workspace) error {
+	gradient := func(dst, l L, ids []int32, lp, h, g, gh []float32,
+		opt reweight.RowGradientOptions) func(*reweight.Workspace) error {
 		return func(ws *reweight.Workspace) error {
-			return ws.RowGradient(dst, l, ids, reweight.RowGradientInput{Logprobs: lp, Entropy: h, Grad: g, GradEntropy: gh}, opt)
+			return ws.RowGradient(dst, l, ids,
+				reweight.RowGradientInput{Logprobs: lp, Entropy: h, Grad: g, GradEntropy: gh}, opt)
 		}
 	}
 	batch := reweight.Batch{Role: []reweight.Role{0, 1, 2, 2}, SeqOffsets: []int64{0, 2, 4},
@@ -127,7 +130,8 @@ func TestErrors(t *testing.T) {
 		{"ids[1] is -1, want 0 to 3, for rows of 4 logits", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, []int32{0, -1}, f[:2], nil, f[:2], nil, reweight.DefaultRowGradient)},
 		{"ids[1] is -2, want -1 to 3, for rows of 4 logits", func(ws *reweight.Workspace) error {
 			of := reweight.RowGradientInput{Logprobs: f[:2], Grad: f[:2], LSE: f[:2]}
-			return ws.RowGradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, []int32{-1, -2}, of, reweight.DefaultRowGradient)
+			return ws.RowGradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, []int32{-1, -2}, of,
+				reweight.DefaultRowGradient)
 		}},
 		{"Temperature is 9e-31, want 1e-30 to 1e+30", stats(S{LSE: row(2)}, L{Vocab: 6, F32: f}, ids, 9e-31)},
 		{"Temperature is 1.1e+30, want 1e-30 to 1e+30", gradient(L{Vocab: 4, F32: row(8)}, L{Vocab: 4, F32: f[:8]}, ids, f[:2], nil, f[:2], nil, reweight.RowGradientOptions{Temperature: 1.1e30})},
@@ -150,10 +154,12 @@ func TestErrors(t *testing.T) {
 		}
 		var ws reweight.Workspace
 		err := c.call(&ws)
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "reweight: ") || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "reweight: ") ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("error %q, want it to contain %q", err, c.want)
 		}
-		if input, ok := errors.AsType[*reweight.InputError](err); !ok || input.Arg == "" || err.Error() != "reweight: "+input.Sentence(input.Arg) {
+		if input, ok := errors.AsType[*reweight.InputError](err); !ok || input.Arg == "" ||
+			err.Error() != "reweight: "+input.Sentence(input.Arg) {
 			t.Errorf("error %q is no InputError, or not its sentence", err)
 		}
 		for i := range out {
@@ -168,12 +174,14 @@ func TestErrors(t *testing.T) {
 // TestNothing: inputs without rows or tokens are no panic.
 func TestNothing(t *testing.T) {
 	var ws reweight.Workspace
-	if err := ws.RowGradient(reweight.Logits{Vocab: 5}, reweight.Logits{Vocab: 5}, nil, reweight.RowGradientInput{}, reweight.DefaultRowGradient); err != nil {
+	if err := ws.RowGradient(reweight.Logits{Vocab: 5}, reweight.Logits{Vocab: 5}, nil, reweight.RowGradientInput{},
+		reweight.DefaultRowGradient); err != nil {
 		t.Error(err)
 	}
 	ws.Workers = math.MaxInt
 	lse := make([]float32, 2)
-	if err := ws.TokenStats(reweight.Stats{LSE: lse}, reweight.Logits{Vocab: 1, F32: []float32{1, 2}}, nil, reweight.DefaultTokenStats); err != nil || lse[1] != 2 {
+	if err := ws.TokenStats(reweight.Stats{LSE: lse}, reweight.Logits{Vocab: 1, F32: []float32{1, 2}}, nil,
+		reweight.DefaultTokenStats); err != nil || lse[1] != 2 {
 		t.Error(lse, err)
 	}
 	twice := reweight.Logits{Vocab: 2, F32: []float32{}, BF16: make([]reweight.BF16, 4)}
@@ -208,8 +216,10 @@ func TestGradientOfUnlikely(t *testing.T) {
 			ws := reweight.Workspace{ISA: isa}
 			l := reweight.Logits{Vocab: 2, F32: append([]float32(nil), c.row...)}
 			lp := make([]float32, 1)
-			must.Do(ws.TokenStats(reweight.Stats{Logprob: lp}, l, []int32{c.id}, reweight.TokenStatsOptions{Temperature: c.tau}))
-			must.Do(ws.RowGradient(l, l, []int32{c.id}, reweight.RowGradientInput{Logprobs: lp, Grad: []float32{1}}, reweight.RowGradientOptions{Temperature: c.tau}))
+			must.Do(ws.TokenStats(reweight.Stats{Logprob: lp}, l, []int32{c.id},
+				reweight.TokenStatsOptions{Temperature: c.tau}))
+			must.Do(ws.RowGradient(l, l, []int32{c.id}, reweight.RowGradientInput{Logprobs: lp, Grad: []float32{1}},
+				reweight.RowGradientOptions{Temperature: c.tau}))
 			for i, w := range c.want {
 				if math.Abs(float64(l.F32[i]-w)) > 1e-5*math.Abs(float64(w)) {
 					t.Errorf("%v of %v at %v, %v: %v, want %v", c.id, c.row, c.tau, isa, l.F32, c.want)
@@ -262,7 +272,9 @@ func TestGradientOfEntropy(t *testing.T) {
 	must.Do(ws.TokenStats(reweight.Stats{Logprob: l, Entropy: h}, logits, ids, reweight.DefaultTokenStats))
 	gradient := func(gradEntropy []float32, bonus float64) []float32 {
 		dst := make([]float32, rows*vocab)
-		err := ws.RowGradient(reweight.Logits{Vocab: vocab, F32: dst}, logits, ids, reweight.RowGradientInput{Logprobs: l, Entropy: h, Grad: grad, GradEntropy: gradEntropy}, reweight.RowGradientOptions{Temperature: 1, EntropyBonus: bonus})
+		err := ws.RowGradient(reweight.Logits{Vocab: vocab, F32: dst}, logits, ids,
+			reweight.RowGradientInput{Logprobs: l, Entropy: h, Grad: grad, GradEntropy: gradEntropy},
+			reweight.RowGradientOptions{Temperature: 1, EntropyBonus: bonus})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +308,8 @@ func TestKLNames(t *testing.T) {
 	}
 	for _, name := range []string{"", "+", "full", "kl++", "low_var", "KL"} {
 		form := reweight.KLAbs
-		if err := form.UnmarshalText([]byte(name)); err == nil || !strings.Contains(err.Error(), "want one of [k3 k2 k1 abs k3+ k1+ abs+]") || form != reweight.KLAbs {
+		if err := form.UnmarshalText([]byte(name)); err == nil ||
+			!strings.Contains(err.Error(), "want one of [k3 k2 k1 abs k3+ k1+ abs+]") || form != reweight.KLAbs {
 			t.Errorf("%q: %v, %v", name, form, err)
 		}
 	}

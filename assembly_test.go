@@ -8,7 +8,7 @@ import (
 )
 
 // The tests here compare the kernels of each instruction set with their portable
-// twins bit for bit, below the exported functions: on values, options, roles and
+// functions bit for bit, below the exported functions: on values, options, roles and
 // ranges that rollouts never have, but that callers may pass.
 
 // bitsOf are values at the edges of what the kernels do.
@@ -19,7 +19,7 @@ var bitsOf = []uint32{
 	0x42f00000, 0x42f00001, 0x42efffff, 0xc2fa0000, 0xc2fa0001, 0xc2f9ffff, // maxY, minY
 }
 
-// draws makes values of one kind for a whole trial.
+// draws makes values of one kind for a whole case.
 var draws = map[string]func(r *rand.Rand) float32{
 	"normal": func(r *rand.Rand) float32 { return float32(3 * r.NormFloat64()) },
 	"wide":   func(r *rand.Rand) float32 { return float32(100 * r.NormFloat64()) },
@@ -34,30 +34,30 @@ var draws = map[string]func(r *rand.Rand) float32{
 	},
 }
 
-// A twin is an instruction set with its trial.
-type twin struct {
+// A parity is an instruction set with what it is tested on.
+type parity struct {
 	*testing.T
 	*rand.Rand
 	isa  ISA
 	draw func(r *rand.Rand) float32
 }
 
-// twins runs f for every instruction set but the portable one, and for every kind
+// eachISA runs f for every instruction set but the portable one, and for every kind
 // of value.
-func twins(t *testing.T, f func(t twin)) {
+func eachISA(t *testing.T, f func(t parity)) {
 	if len(available) == 1 {
 		t.Skip("portable is the only instruction set")
 	}
 	for _, isa := range available[1:] {
 		for name, draw := range draws {
 			t.Run(isa.String()+"/"+name, func(t *testing.T) {
-				f(twin{t, rand.New(rand.NewPCG(1, 2)), isa, draw})
+				f(parity{t, rand.New(rand.NewPCG(1, 2)), isa, draw})
 			})
 		}
 	}
 }
 
-func (t twin) floats(n int) []float32 {
+func (t parity) floats(n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
 		x[i] = t.draw(t.Rand)
@@ -66,15 +66,15 @@ func (t twin) floats(n int) []float32 {
 }
 
 // n draws a length: any, or near the end of a group or a block.
-func (t twin) n() int {
+func (t parity) n() int {
 	if t.IntN(4) > 0 {
 		return t.IntN(300)
 	}
 	return []int{128 * 16, 1024, 2048}[t.IntN(3)] + t.IntN(40) - 20
 }
 
-// roles are those of tokens half the time, and else any bytes.
-func (t twin) roles(n int) []Role {
+// roles are the roles of tokens half the time, and else any bytes.
+func (t parity) roles(n int) []Role {
 	role := make([]Role, n)
 	bytes := t.IntN(2) == 0
 	for i := range role {
@@ -88,21 +88,22 @@ func (t twin) roles(n int) []Role {
 
 // scramble leaves junk in the vector registers, where a kernel must not find
 // what an earlier one put there for it.
-func (t twin) scramble() {
+func (t parity) scramble() {
 	junk := t.floats(lanes)
 	var sums surrogateSums
-	t.isa.surrogate(slices.Clone(junk), junk, t.floats(lanes), junk, nil, make([]Role, lanes), &surrogateConsts{}, &sums)
+	t.isa.surrogate(slices.Clone(junk), junk, t.floats(lanes), junk, nil, make([]Role, lanes),
+		&surrogateConsts{}, &sums)
 	t.isa.maskedMoments(junk, make([]Role, lanes), 0, t.NormFloat64(), &momentSums{})
 }
 
-func (t twin) same(what string, got, want []float32) {
+func (t parity) same(what string, got, want []float32) {
 	t.Helper()
 	if err := sameBits(got, want); err != nil {
 		t.Fatalf("%s of %d: %v", what, len(want), err)
 	}
 }
 
-func (t twin) same64(what string, got, want []float64) {
+func (t parity) same64(what string, got, want []float64) {
 	t.Helper()
 	for i, w := range want {
 		if math.Float64bits(got[i]) != math.Float64bits(w) && (got[i] == got[i] || w == w) {
@@ -111,17 +112,17 @@ func (t twin) same64(what string, got, want []float64) {
 	}
 }
 
-func (t twin) sameSum(what string, got, want *laneSum) {
+func (t parity) sameSum(what string, got, want *laneSum) {
 	t.Helper()
 	t.same64(what, got.total[:], want.total[:])
 	t.same(what, got.group[:], want.group[:])
 }
 
-const trials = 200
+const rounds = 200
 
 func TestTwinsOnTokens(t *testing.T) {
-	twins(t, func(t twin) {
-		for range trials {
+	eachISA(t, func(t parity) {
+		for range rounds {
 			x := t.floats(t.n())
 			y := t.floats(len(x))
 			role := t.roles(len(x))
@@ -172,21 +173,23 @@ func TestTwinsOnTokens(t *testing.T) {
 
 func TestTwinsOnSurrogate(t *testing.T) {
 	inf := float32(math.Inf(1))
-	twins(t, func(t twin) {
-		for range trials {
+	eachISA(t, func(t parity) {
+		for range rounds {
 			logprobs := t.floats(t.n())
 			old := t.floats(len(logprobs))
 			near := []float32{0, 0.2, -0.2, 20, -20, 20.000002, -20.000002}
 			for i := range old { // most ratios not far from 1, some at the clamp
 				if t.IntN(10) > 0 {
-					old[i] = logprobs[i] - near[t.IntN(len(near))]*float32(t.IntN(2)) - float32(t.IntN(2))*float32(0.1*t.NormFloat64())
+					old[i] = logprobs[i] - near[t.IntN(len(near))]*float32(t.IntN(2)) -
+						float32(t.IntN(2))*float32(0.1*t.NormFloat64())
 				}
 			}
 			adv, weights := t.floats(len(old)), t.floats(len(old))
 			if t.IntN(3) == 0 {
 				weights = nil
 			}
-			q := []surrogateConsts{{0.8, 1.28, 3, 0.5}, {0.8, 1.2, inf, 1}, {0, math.MaxFloat32, inf, -2}, {1, 1, 1.0000001, 1}}[t.IntN(4)]
+			q := []surrogateConsts{{0.8, 1.28, 3, 0.5}, {0.8, 1.2, inf, 1}, {0, math.MaxFloat32, inf, -2},
+				{1, 1, 1.0000001, 1}}[t.IntN(4)]
 			role := t.roles(len(old))
 			want, got := make([]float32, len(old)), slices.Clone(adv)
 			wantSums := surrogateSums{tokens: 5, clipped: 9}
@@ -198,17 +201,18 @@ func TestTwinsOnSurrogate(t *testing.T) {
 			t.sameSum("loss", &gotSums.loss, &wantSums.loss)
 			t.sameSum("log-ratio", &gotSums.logRatio, &wantSums.logRatio)
 			if gotSums.tokens != wantSums.tokens || gotSums.clipped != wantSums.clipped {
-				t.Fatalf("%d tokens, %d clipped, want %d, %d", gotSums.tokens, gotSums.clipped, wantSums.tokens, wantSums.clipped)
+				t.Fatalf("%d tokens, %d clipped, want %d, %d", gotSums.tokens, gotSums.clipped, wantSums.tokens,
+					wantSums.clipped)
 			}
 		}
 	})
 }
 
 // TestTwinsOnRanges has every length from 0 to 40 at every place, and long ones. Half
-// of the trials have short ranges alone, or mostly ranges of 8.
+// of the rounds have short ranges alone, or mostly ranges of 8.
 func TestTwinsOnRanges(t *testing.T) {
-	twins(t, func(t twin) {
-		for i := range trials {
+	eachISA(t, func(t parity) {
+		for i := range rounds {
 			x := t.floats(3000)
 			offsets := []int32{int32(t.IntN(40))}
 			for at := int(offsets[0]); ; {
@@ -248,8 +252,8 @@ func TestTwinsOnRanges(t *testing.T) {
 }
 
 func TestTwinsOnRows(t *testing.T) {
-	twins(t, func(t twin) {
-		for i := range trials {
+	eachISA(t, func(t parity) {
+		for i := range rounds {
 			n := t.n() + 20 // not empty
 			row := Logits{Vocab: n}
 			want, got := row, row
@@ -271,21 +275,24 @@ func TestTwinsOnRows(t *testing.T) {
 			t.scramble()
 			t.isa.rowGradient(got, got, &q)
 			t.same("gradient", got.F32, want.F32)
-			if !slices.EqualFunc(got.BF16, want.BF16, func(a, b BF16) bool { return a == b || a&0x7fff > 0x7f80 && b&0x7fff > 0x7f80 }) {
+			if !slices.EqualFunc(got.BF16, want.BF16, func(a, b BF16) bool {
+				return a == b || a&0x7fff > 0x7f80 && b&0x7fff > 0x7f80
+			}) {
 				t.Fatalf("gradient of %d bfloat16 differs", n)
 			}
 
 			at := t.IntN(n)
 			t.scramble()
-			if got, want := t.isa.blockMax(row, at, n), Portable.blockMax(row, at, n); got != want && (got == got || want == want) {
+			if got, want := t.isa.blockMax(row, at, n), Portable.blockMax(row, at, n); got != want &&
+				(got == got || want == want) {
 				t.Fatalf("largest of elements %d to %d is %v, want %v", at, n, got, want)
 			}
 		}
 	})
 }
 
-// What the external tests see of the float64 behind results, to compare it with that of
-// other implementations. The rows are those of one call, on plain Go.
+// What the external tests see of the float64 behind results, to compare it with the float64 of
+// other implementations. The rows are of one call, on plain Go.
 
 // RowSums returns what Workspace.TokenStats sums of a row.
 func RowSums(row Logits, tau float64) [4]float64 {
