@@ -62,13 +62,13 @@ type chooser interface {
 	choose(ws *Workspace, isa ISA, x lossTokens) []float32
 }
 
-// checkPolicy wants one of the types of this package, not a pointer to one, with constants
-// that are in range.
+// checkPolicy wants one of the types of this package, with constants that are in range. A pointer
+// to one of them and a type in which one is embedded have the methods of a Policy too.
 func checkPolicy(p Policy) error {
 	switch {
 	case p == nil:
 		return badInput("Policy", problem.NoPolicy, "nil", "DefaultLoss")
-	case reflect.TypeOf(p).Kind() == reflect.Pointer:
+	case reflect.TypeOf(p).PkgPath() != reflect.TypeFor[PPO]().PkgPath():
 		return badInput("Policy", problem.NoPolicy, reflect.TypeOf(p), "DefaultLoss")
 	}
 	return p.check()

@@ -155,9 +155,11 @@ func TestOtherPolicies(t *testing.T) {
 		want := "Policy is " + policy.String() + ", want ppo: the GPU has no other loss yet"
 		calls = append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), want}, wrongCall{ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, opt), want})
 	}
-	var none reweight.LossOptions
-	noPolicy := "Policy is nil, want the loss of a policy, such as the one of DefaultLoss"
-	calls = append(calls, wrongCall{ws.Loss(p, p, 0, d, none), noPolicy}, wrongCall{ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, none), noPolicy})
+	type other struct{ reweight.PPO }
+	for is, policy := range map[string]reweight.Policy{"nil": nil, "*reweight.PPO": &reweight.PPO{}, "gpu_test.other": other{}} {
+		opt, want := reweight.LossOptions{Policy: policy}, "Policy is "+is+", want the loss of a policy, such as the one of DefaultLoss"
+		calls = append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), want}, wrongCall{ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, opt), want})
+	}
 	opt := reweight.DefaultLoss
 	opt.KLCoef = 0.001
 	wantErrors(t, append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), "KLCoef is 0.001, want 0: the GPU adds no divergence to the loss yet"}))

@@ -51,10 +51,10 @@ func (ws *Workspace) surrogateOf(grad, logprobs, old, advantages, weights, role 
 // checkLossOptions wants ppo, which is the policy of the options if that is PPO, the one that
 // there is here, and a scale and options that the CPU takes.
 func (ws *Workspace) checkLossOptions(scale float64, opt reweight.LossOptions, ppo bool) error {
-	if !ppo && opt.Policy != nil {
+	_, err := ws.cpu.Surrogate(nil, nil, nil, nil, nil, nil, scale, opt)
+	if e, _ := err.(*reweight.InputError); !ppo && (e == nil || e.Arg != "Policy") {
 		return badInput("Policy", problem.NoLoss, opt.Policy, reweight.PPO{})
 	}
-	_, err := ws.cpu.Surrogate(nil, nil, nil, nil, nil, nil, scale, opt)
 	return err
 }
 

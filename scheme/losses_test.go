@@ -264,7 +264,10 @@ func TestPolicyConstants(t *testing.T) {
 		pointer := reflect.New(reflect.TypeOf(zero.Policy))
 		refuses("the address of "+name, "Policy", reweight.LossOptions{Policy: pointer.Interface().(reweight.Policy)})
 		refuses("no address of "+name, "Policy", reweight.LossOptions{Policy: reflect.Zero(pointer.Type()).Interface().(reweight.Policy)})
+		refuses(name+" in another struct", "Policy", reweight.LossOptions{Policy: otherPolicy{all.Loss.Policy}})
 	}
+	refuses("a struct with no policy in it", "Policy", reweight.LossOptions{Policy: otherPolicy{}})
+	refuses("a struct without a name", "Policy", reweight.LossOptions{Policy: struct{ reweight.PG }{}})
 	refuses("no policy", "Policy", reweight.LossOptions{})
 	if want := "reweight: Policy is nil, want the loss of a policy, such as the one of DefaultLoss"; errs(reweight.LossOptions{})[0].Error() != want {
 		t.Errorf("no policy: %v, want %s", errs(reweight.LossOptions{})[0], want)
@@ -272,9 +275,14 @@ func TestPolicyConstants(t *testing.T) {
 	if calls < 300 {
 		t.Errorf("%d calls are refused, want 300 at least", calls)
 	}
-	s := MustParse("uniform") // in a step, too
-	s.Options.Loss = reweight.LossOptions{}
 	b.Rewards, b.GroupIDs = x, []int32{0}
-	_, err := must.Get(s.NewStep(&ws, &b)).Run()
-	wantError(t, "a step without a policy", err, "Policy")
+	for _, p := range []reweight.Policy{nil, (*reweight.PPO)(nil), otherPolicy{}} { // in a step, too
+		s := MustParse("uniform")
+		s.Options.Loss = reweight.LossOptions{Policy: p}
+		_, err := must.Get(s.NewStep(&ws, &b)).Run()
+		wantError(t, fmt.Sprintf("a step with %T", p), err, "Policy")
+	}
 }
+
+// An otherPolicy has the methods of the policy in it, and is none.
+type otherPolicy struct{ reweight.Policy }

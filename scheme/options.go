@@ -49,7 +49,7 @@ func SetField(options any, name string, value reflect.Value) bool {
 
 // traitsOf returns the traits of a policy; none of what is no policy, which Loss refuses.
 func traitsOf(p reweight.Policy) reweight.PolicyTraits {
-	if p == nil || reflect.TypeOf(p).Kind() == reflect.Pointer {
+	if p == nil || reflect.TypeOf(p).PkgPath() != reflect.TypeFor[reweight.PPO]().PkgPath() {
 		return reweight.PolicyTraits{}
 	}
 	return p.Traits()
