@@ -22,7 +22,17 @@ import (
 	"github.com/seed621a2839/reweight/scheme"
 )
 
-var wordsOfPython = inWordsOf("the defaults of ", strings.ToLower, func(name string) string { return python.name(name) })
+var wordsOfPython = inWordsOf("the defaults of ", pythonDefaults, func(name string) string { return python.name(name) })
+
+// pythonDefaults returns what has the defaults of that name: a function, or the class of a policy.
+func pythonDefaults(name string) string {
+	for _, e := range native.Losses() {
+		if strings.EqualFold(name, defaultOf(e).name) {
+			return "reweight." + policyClass(native.PolicyOf(e))
+		}
+	}
+	return strings.ToLower(name)
+}
 
 var firstLetters = regexp.MustCompile(`(^|_)[a-z]`)
 

@@ -156,8 +156,10 @@ def factor(argument: str, x: float, of: str = "", least: float = 1e-30, most: fl
 
 
 def number(argument: str, value: float) -> float:
-    """Returns the value of a number."""
+    """Returns the value of a number. A text is none, though float reads it."""
     try:
+        if isinstance(value, (str, bytes, bytearray)):
+            raise TypeError
         return float(value)
     except OverflowError:
         raise InputError(argument, "is an integer above all of float64") from None

@@ -441,6 +441,8 @@ def policy_of(policy: Union[str, Policy]) -> Policy:
     """Returns the policy, or the one of that name with its defaults."""
     if type(policy) in _policies.POLICIES.values():
         return policy  # type: ignore[return-value]
+    if isinstance(policy, type) and policy in _policies.POLICIES.values():
+        raise TypeError(f"policy is the class {policy.__name__}, want an object of it: {without_default(policy.name)}")
     if not isinstance(policy, str):
         classes = ", ".join(c.__name__ for c in _policies.POLICIES.values())
         raise TypeError(f"policy is {described(policy)}, want the name of a loss, or one of reweight's {classes}")
@@ -469,8 +471,8 @@ def loss_values(options: Dict[str, Any], unread: Collection[str] = ()) -> List[A
             value = POLICIES.index(policy.name)
         elif name in unread:
             pass
-        elif not hasattr(policy, name) and options.get(name) is None:  # of another policy, or its aggregation
-            value = getattr(defaults, name)
+        elif name == "aggregation" and options[name] is None or name not in options and not hasattr(policy, name):
+            value = getattr(defaults, name)  # of the policy's paper, or a constant of another policy
         else:
             value = options[name] if name in options else getattr(policy, name)
             if name in NAMES:

@@ -65,6 +65,12 @@ class Types(TestCase):
         self.assertTypeError(
             "temperature is a str, want a number", lambda: reweight.token_stats(rows(), temperature="hot")
         )
+        for text in ("0.5", b"0.5", bytearray(b"1"), np.str_("2")):  # numbers to float, which are texts here
+            kind = type(text).__name__
+            with self.subTest(kind):
+                self.assertTypeError(
+                    f"temperature is a {kind}, want a number", lambda: reweight.token_stats(rows(), temperature=text)
+                )
         self.assertInputError(
             "temperature",
             "temperature is an integer above all of float64",

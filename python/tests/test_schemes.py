@@ -284,17 +284,22 @@ class Errors(TestCase):
             ),
             (
                 "clip_low",
-                "clip_low is 0 like clip_high, want one that is not 0, as in the defaults of loss",
+                "clip_low is 0 like clip_high, want one that is not 0, as in the defaults of reweight.PPO",
                 lambda: reweight.loss(b, policy=reweight.PPO(clip_low=0, clip_high=0)),
             ),
             (
                 "clip_low",
-                "clip_low is 0 like clip_high, want one that is not 0, as in the defaults of gspo",
+                "clip_low is 0 like clip_high, want one that is not 0, as in the defaults of reweight.GSPO",
                 lambda: reweight.loss(b, policy=reweight.GSPO(clip_low=0, clip_high=0)),
             ),
             (
+                "clip_low",
+                "clip_low is 0 like clip_high, want one that is not 0, as in the defaults of reweight.GRPOS",
+                lambda: reweight.loss(b, policy=reweight.GRPOS(clip_low=0, clip_high=0)),
+            ),
+            (
                 "power_pos",
-                "power_pos is 0 like decay_pos, power_neg and decay_neg, want one that is not 0, as in the defaults of vespo",
+                "power_pos is 0 like decay_pos, power_neg and decay_neg, want one that is not 0, as in the defaults of reweight.VESPO",
                 lambda: reweight.loss(b, policy=reweight.VESPO(0, 0, 0, 0)),
             ),
             (
@@ -387,6 +392,12 @@ class Errors(TestCase):
             ),
         ):
             self.assertInputError(argument, text, call)
+        for name in ("kl", "kl_coef", "norm_length", "policy"):  # aggregation alone has a meaning of None
+            with self.subTest(name), self.assertRaisesRegex(TypeError, f"^{name} is None, want"):
+                reweight.loss(b, **{name: None})
+        for policy, made in ((reweight.GSPO, "reweight.GSPO()"), (reweight.DRO, "reweight.DRO(beta=...)")):
+            text = f"policy is the class {policy.__name__}, want an object of it: {made}"
+            self.assertTypeError(text, lambda: reweight.loss(b, policy=policy))
 
     def test_too_few_tokens_to_whiten(self):
         """A single response token has nothing to be compared with: it gets 0, as masked ones do."""
