@@ -155,6 +155,10 @@ class Step:
             loss.backward()
         """
         options = self._given(self.loss)
+        policy = _schemes.policy_of(options.get("policy", "ppo")).name  # the names have been looked at, and this may be another
+        if self._of("factor") and "factor" in _BY_NAME[policy].without:
+            argument = f'options["{self.loss.name}"]["policy"]'
+            raise InputError(argument, f"is {policy}, want one with factors of tokens, which {self.name} has")
         advantages, weights = self.credit(batch)
         own = dataclasses.replace(batch, advantages=advantages)
         losses: Any = _schemes

@@ -131,6 +131,27 @@ class Functions(TestCase):
                 reweight.scheme(names)
             self.assertIn(text, str(caught.exception))
 
+    def test_policies_of_options(self):
+        """A policy that is set later, which has no factors of tokens or no weights, is refused beside them, too."""
+        arrays, refused = rollouts(14), 0
+        batch = reweight.Batch(**arrays)
+        for policy in (reweight.DRO(beta=1), reweight.GMPO(), reweight.ClipCov(), "kl_cov", "grpo_s", reweight.GSPO()):
+            name = policy if isinstance(policy, str) else policy.name
+            for scheme, argument, text in (
+                ("tis+gspo", 'options["gspo"]["policy"]', f"is {name}, want one with factors of tokens, which gspo+tis has"),
+                ("aem", 'options["uniform"]["policy"]', f"is {name}, want one with factors of tokens, which aem has"),
+                ("actfocus", "weights", "is given, want none: this policy has no weights of tokens"),
+            ):
+                step = reweight.scheme(scheme)
+                step.options[step.loss.name]["policy"] = policy
+                with self.subTest(scheme, policy=name):
+                    if name in ("grpo_s", "gspo"):
+                        step.run(batch)
+                    else:
+                        self.assertInputError(argument, f"{argument} {text}", lambda: step.run(batch))
+                        refused += 1
+        self.assertEqual(refused, 12)
+
     def test_no_default(self):
         """Every scheme and every pair: an option without a default is an error that names it, and nothing else is missing."""
         arrays, names = rollouts(11), [e.name for e in reweight.schemes()]
