@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import _generated, _head, _library, _openmp, _rows, _schemes
+from ._arrays import I32, I64, view
 from ._errors import factor
 from .batch import Batch
 
@@ -60,6 +61,8 @@ def _token_stats(
     temperature = numbers.item()
     if logits.dtype == torch.float64:
         factor("temperature", temperature)
+        if ids.is_cpu:
+            _rows._check_ids(view("ids", ids, (I32, I64)), logits.shape[-1])
         return _forward64(logits, ids, temperature, entropy, squares)
     return _rows.without_lse(logits, ids, temperature, entropy, squares, torch.get_num_threads())
 
@@ -265,6 +268,8 @@ def _linear_loss(
     said += [(name, f"is {getattr(options, name)}") for name, *_ in options._fields_]
     for name, t in (("seq_offsets", seq_offsets), ("span_ids", span_ids)):
         said.append((name, "is None" if t is None else f"has the checksum {_head.checksum(t)}"))
+    for name, t in (("ref_logprobs", ref_logprobs), ("weights", weights)):
+        said.append((name, f"is {'None' if t is None else 'given'}"))
     check = lambda: _schemes.run_loss(batch, weights, options)
     sizes = _head.sizes(hidden, weight, bias, ids, form, ("role", role != 0), wanted, said, check)
     gradients = _head.empty_gradients(hidden, weight, bias, wanted)

@@ -269,6 +269,8 @@ def _loss_result(grad: Tensor, scalars: Tensor) -> reweight.LossResult:
 def _of_all(group: Any, tensors: Tuple[Any, ...], arguments: Callable[[], Tuple[Any, ...]]) -> Tuple[Any, ...]:
     """The arguments. Where this process refuses its own, the others of the group, which would wait for it, raise an
     error as well. In code that is compiled they are not told."""
+    if group is not None and not isinstance(group, torch.distributed.ProcessGroup):
+        raise TypeError(f"group is {described(group)}, want a process group of torch.distributed that has this process")
     if group is None or torch.compiler.is_compiling():
         return arguments()
     try:

@@ -177,6 +177,8 @@ def refused(rank, sizes, group):
         "dtype of advantages": dict(advantages=arrays["advantages"].double()),
         "length of old_logprobs": dict(old_logprobs=arrays["old_logprobs"][:9]),
         "role 7": dict(role=role.masked_fill(role == 1, 7)),
+        "weights": dict(weights=numbers((ROWS,), 5)),
+        "ref_logprobs": dict(ref_logprobs=arrays["advantages"]),
         "weights that are not finite": dict(weights=wrong),
         "batch": dict(batch={}),
     }
@@ -193,7 +195,8 @@ def refused(rank, sizes, group):
         del mine["mask"]
         batch = mine.pop("batch", None)
         if batch is None:
-            batch = reweight.Batch(**{name: mine.pop(name, array) for name, array in arrays.items()})
+            ref_logprobs = mine.pop("ref_logprobs", None)
+            batch = reweight.Batch(**{name: mine.pop(name, array) for name, array in arrays.items()}, ref_logprobs=ref_logprobs)
         *tensors, ids = (mine.pop(name) for name in ("hidden", "weight", "ids"))
         value, _ = linear_loss(*tensors, ids, batch, mine.pop("weights", None), group=group, **mine)
         if value.requires_grad:

@@ -224,6 +224,8 @@ class TokenStats(Case):
             ("ids is on meta, want cpu", ValueError, lambda: token_stats(logits, ids.to("meta"))),
             ("ids has dtype float32", TypeError, lambda: token_stats(logits, ids.float())),
             ("ids has the shape", ValueError, lambda: token_stats(logits, ids[0])),
+            (r"ids\[1, 2\] is 8, want 0 to 7", ValueError, lambda: token_stats(logits.double(), bad)),
+            (r"ids\[0, 0\] is -1, want 0 to 7", ValueError, lambda: token_stats(logits.double(), ids * 0 - 1)),
             (r"ids\[1, 2\] is 8, want 0 to 7", ValueError, lambda: token_stats(logits, bad)),
             ("temperature is 0", ValueError, lambda: token_stats(logits, ids, temperature=0)),
             ("temperature is -1", ValueError, lambda: token_stats(logits.double(), ids, temperature=-1)),
