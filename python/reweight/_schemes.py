@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _generated, _policies
@@ -456,7 +455,7 @@ def policy_of(policy: Union[str, Policy]) -> Policy:
 def without_default(policy: str) -> str:
     """Says how to make the policy of that name, of which a constant has no default: "reweight.DRO(beta=...)"."""
     of = _policies.POLICIES[policy]
-    lacking = (f"{field.name}=..." for field in dataclasses.fields(of) if field.default is dataclasses.MISSING)
+    lacking = (f"{name}=..." for name in of.__annotations__ if not hasattr(of, name))  # a default is in the class
     return f"reweight.{of.__name__}({', '.join(lacking)})"
 
 

@@ -322,6 +322,19 @@ class Compiled(Case):
         with self.assertRaisesRegex(reweight.InputError, r"^ids\[1, 2\] is 40, want 0 to 39"):
             step(numbers((2, 3, 40), 1), torch.tensor([[0, 1, 2], [3, 4, 40]]))
 
+    def test_errors_of_policies(self):
+        """Where a compiler has to say why it stops, it says the error of eager code."""
+        batch = reweight.Batch(role=torch.ones(3, dtype=torch.uint8), old_logprobs=numbers((3,), 2), advantages=numbers((3,), 3))
+        for policy, message in (
+            ("gsop", 'is "gsop", want one of'),
+            ("dro", 'is "dro", want reweight.DRO\\(beta=...\\): it has no default'),
+            (reweight.PPO, "policy is the class PPO, want an object of it: reweight.PPO\\(\\)"),
+        ):
+            torch._dynamo.reset()
+            step = torch.compile(lambda x: loss(x, batch, policy=policy)[0], fullgraph=True, backend="aot_eager")
+            with self.subTest(policy=policy), self.assertRaisesRegex(Exception, message):
+                step(numbers((3,), 1))
+
     def test_the_whole_step_with_its_backward_pass(self):
         """Compiled autograd: the backward pass is traced too."""
         leaf, ids = numbers((6, 40), 1).requires_grad_(), chosen((6,), 40, 2)
