@@ -156,9 +156,13 @@ func TestOtherPolicies(t *testing.T) {
 		calls = append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), want}, wrongCall{ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, opt), want})
 	}
 	type other struct{ reweight.PPO }
-	for is, policy := range map[string]reweight.Policy{"nil": nil, "*reweight.PPO": &reweight.PPO{}, "gpu_test.other": other{}} {
-		opt, want := reweight.LossOptions{Policy: policy}, "Policy is "+is+", want the loss of a policy, such as the one of DefaultLoss"
-		calls = append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), want}, wrongCall{ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, opt), want})
+	for is, policy := range map[string]reweight.Policy{
+		"nil": nil, "*reweight.PPO": &reweight.PPO{}, "gpu_test.other": other{},
+	} {
+		opt := reweight.LossOptions{Policy: policy}
+		want := "Policy is " + is + ", want the loss of a policy, such as the one of DefaultLoss"
+		ofLoss, ofSurrogate := ws.Loss(p, p, 0, d, opt), ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, opt)
+		calls = append(calls, wrongCall{ofLoss, want}, wrongCall{ofSurrogate, want})
 	}
 	opt := reweight.DefaultLoss
 	opt.KLCoef = 0.001

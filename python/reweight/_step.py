@@ -155,7 +155,7 @@ class Step:
             loss.backward()
         """
         options = self._given(self.loss)
-        policy = _schemes.policy_of(options.get("policy", "ppo")).name  # the names have been looked at, and this may be another
+        policy = _schemes.policy_of(options.get("policy", "ppo")).name  # which the names of the step need not have
         if self._of("factor") and "factor" in _BY_NAME[policy].without:
             argument = f'options["{self.loss.name}"]["policy"]'
             raise InputError(argument, f"is {policy}, want one with factors of tokens, which {self.name} has")

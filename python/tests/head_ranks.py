@@ -195,8 +195,8 @@ def refused(rank, sizes, group):
         del mine["mask"]
         batch = mine.pop("batch", None)
         if batch is None:
-            ref_logprobs = mine.pop("ref_logprobs", None)
-            batch = reweight.Batch(**{name: mine.pop(name, array) for name, array in arrays.items()}, ref_logprobs=ref_logprobs)
+            batch = reweight.Batch(**{name: mine.pop(name, array) for name, array in arrays.items()})
+            batch.ref_logprobs = mine.pop("ref_logprobs", None)
         *tensors, ids = (mine.pop(name) for name in ("hidden", "weight", "ids"))
         value, _ = linear_loss(*tensors, ids, batch, mine.pop("weights", None), group=group, **mine)
         if value.requires_grad:

@@ -138,8 +138,8 @@ class Functions(TestCase):
         for policy in (reweight.DRO(beta=1), reweight.GMPO(), reweight.ClipCov(), "kl_cov", "grpo_s", reweight.GSPO()):
             name = policy if isinstance(policy, str) else policy.name
             for scheme, argument, text in (
-                ("tis+gspo", 'options["gspo"]["policy"]', f"is {name}, want one with factors of tokens, which gspo+tis has"),
-                ("aem", 'options["uniform"]["policy"]', f"is {name}, want one with factors of tokens, which aem has"),
+                ("tis+gspo", 'options["gspo"]["policy"]', f"is {name}, want one with factors of tokens, which gspo+tis"),
+                ("aem", 'options["uniform"]["policy"]', f"is {name}, want one with factors of tokens, which aem"),
                 ("actfocus", "weights", "is given, want none: this policy has no weights of tokens"),
             ):
                 step = reweight.scheme(scheme)
@@ -148,7 +148,8 @@ class Functions(TestCase):
                     if name in ("grpo_s", "gspo"):
                         step.run(batch)
                     else:
-                        self.assertInputError(argument, f"{argument} {text}", lambda: step.run(batch))
+                        more = "" if argument == "weights" else " has"
+                        self.assertInputError(argument, f"{argument} {text}{more}", lambda: step.run(batch))
                         refused += 1
         self.assertEqual(refused, 12)
 

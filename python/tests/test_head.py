@@ -413,8 +413,8 @@ class Loss(Case):
             ("loss has no option cliplow", TypeError, lambda: linear_loss(hidden, weight, ids, ones, cliplow=1)),
             ("mask has the shape", ValueError, lambda: linear_token_stats(hidden, weight, ids, mask=ids[:2])),
             ("softcap is 0, want 1e-30 to 1e\\+30", ValueError, lambda: linear_token_stats(hidden, weight, ids, softcap=0)),
-            ("group is a str, want a process group", TypeError, lambda: linear_loss(hidden, weight, ids, ones, group="tp")),
-            ("group is an int, want a process group", TypeError, lambda: linear_token_stats(hidden, weight, ids, group=-100)),
+            ("group is a str, want", TypeError, lambda: linear_loss(hidden, weight, ids, ones, group="tp")),
+            ("group is an int, want", TypeError, lambda: linear_token_stats(hidden, weight, ids, group=-100)),
             ("logit_scale is -1", ValueError, lambda: linear_token_stats(hidden, weight, ids, logit_scale=-1)),
         ]:
             with self.subTest(message), self.assertRaisesRegex(kind, message):

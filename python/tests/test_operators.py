@@ -324,7 +324,8 @@ class Compiled(Case):
 
     def test_errors_of_policies(self):
         """Where a compiler has to say why it stops, it says the error of eager code."""
-        batch = reweight.Batch(role=torch.ones(3, dtype=torch.uint8), old_logprobs=numbers((3,), 2), advantages=numbers((3,), 3))
+        role = torch.ones(3, dtype=torch.uint8)
+        batch = reweight.Batch(role=role, old_logprobs=numbers((3,), 2), advantages=numbers((3,), 3))
         for policy, message in (
             ("gsop", 'is "gsop", want one of'),
             ("dro", 'is "dro", want reweight.DRO\\(beta=...\\): it has no default'),
