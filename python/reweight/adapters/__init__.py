@@ -28,6 +28,6 @@ the entropy, is not part of l, and stays as the trainer has it.
 
 from ._advantages import token_advantages
 from ._credit import Credit
-from ._hooks import HookError
+from ._hooks import HookError, when_imported
 
-__all__ = ["Credit", "HookError", "token_advantages"]
+__all__ = ["Credit", "HookError", "token_advantages", "when_imported"]
