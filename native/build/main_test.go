@@ -177,8 +177,9 @@ func TestWheel(t *testing.T) {
 	}
 	module := must.Get(library.SourceDir())
 	for pattern, folder := range map[string]string{
-		"python/reweight/*.py": "reweight/", "python/reweight/*/*.py": "reweight/adapters/",
-		"python/reweight/py.typed": "reweight/", "gpu/internal/device/*.ptx.gz": "reweight/ptx/",
+		"python/reweight/*.py": "reweight/", "python/reweight/adapters/*.py": "reweight/adapters/",
+		"python/reweight/audit/*.py": "reweight/audit/",
+		"python/reweight/py.typed":   "reweight/", "gpu/internal/device/*.ptx.gz": "reweight/ptx/",
 	} {
 		paths := must.Get(filepath.Glob(filepath.Join(module, filepath.FromSlash(pattern))))
 		if len(paths) == 0 {

@@ -1,0 +1,295 @@
+"""python -m reweight audit: an audit of rollouts in files, by the gradients of a language model."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from .. import _program, rollout
+from .._errors import InputError, factor, printable
+from .._step import scheme
+from ..batch import ACTION, MASKED, Batch, spans_from_mask
+from . import Audit
+
+SOON, LATER = 120, 600
+"""Seconds after which what is known so far is printed, and again."""
+
+_DESCRIPTION = """Says, before a training run, in which parts of the answers the signal of the policy gradient is, and
+which weights of these parts are best: from rollouts in files of any format that reweight reads, with
+token ids, and the gradients of the model that drew them. It trains nothing."""
+
+
+class Prompt(NamedTuple):
+    """The answers to a prompt: of each all token ids, and for each token its part, or -1."""
+
+    key: str
+    rewards: np.ndarray[Any, Any]
+    ids: List[np.ndarray[Any, Any]]
+    labels: List[np.ndarray[Any, Any]]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit status: 2 for bad use."""
+    parser = argparse.ArgumentParser("python -m reweight audit", description=_DESCRIPTION, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("files", metavar="FILE", nargs="+", help="rollouts: any file that reweight reads, with token ids")
+    parser.add_argument("--model", required=True, help="directory or name of a causal language model of transformers")
+    parser.add_argument("--gguf", metavar="NAME", help="file of the model's directory with its weights, in GGUF")
+    parser.add_argument("--tags", metavar="OPEN,CLOSE", default="<answer>,</answer>",
+                        help="texts before and after an action, which are a part of their own; \"\" for none (%(default)s)")  # fmt: skip
+    parser.add_argument("--action-tags", action="store_true", help="the files have no roles: actions stand between the tags")
+    parser.add_argument("--layers", metavar="N,N...", help="numbers of the blocks that count; all by default")
+    parser.add_argument("--schemes", metavar="NAME,NAME...", default="actfocus,aem",
+                        help="weights and factors of the catalogue to compare with equal weights (%(default)s)")  # fmt: skip
+    parser.add_argument("--temperature", type=float, default=1.0, help="of the sampling (%(default)s)")
+    parser.add_argument("--prompts", type=int, metavar="N", help="the first N prompts with different rewards alone")
+    parser.add_argument("--device", default="", help="of the model, such as cuda; the GPU by default if there is one")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="of the weights (%(default)s)")
+    parser.add_argument("--out", metavar="DIR", help="writes audit.txt, audit.json and audit.html there, and goes on from there")
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as exit:
+        return int(exit.code or 0)
+    try:
+        print(run(options))
+    except (InputError, _program.CommandError, OSError) as error:
+        print(f"python -m reweight audit: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def run(options: argparse.Namespace) -> str:
+    """Runs the audit, and returns its text."""
+    if options.prompts is not None and options.prompts < 2:
+        raise InputError("prompts", f"is {options.prompts}, want at least 2")
+    factor("temperature", options.temperature)
+    tags = tuple(options.tags.split(",")) if options.tags else ()
+    if tags and (len(tags) != 2 or not all(tags)):
+        raise InputError("tags", f"is {options.tags!r}, want two texts with a comma between them")
+    if options.action_tags and not tags:
+        raise InputError("action_tags", "needs tags")
+    layers = None if options.layers is None else _numbers("layers", options.layers)
+    steps = _steps(options.schemes)
+    folder = Path(options.out) if options.out else None
+    if folder and folder.exists() and not folder.is_dir():
+        raise InputError("out", f"is {folder}, which is no folder")
+    batch = _read(options.files, options.tags if options.action_tags else "")
+    _check(batch)
+    model, tokenizer = _model(options)
+    import torch
+
+    from .gradients import Gradients
+
+    view = Gradients(model, layers, temperature=options.temperature)
+    ids, vocabulary = np.asarray(batch.token_ids), view.head.weight.shape[0]
+    if ids.size and (ids.min() < 0 or ids.max() >= vocabulary):
+        raise InputError("token_ids", f"has {ids.min()} to {ids.max()}, want 0 to {vocabulary - 1}, the tokens of the model")
+    parts = ("action", "tags", "reasoning") if tags else ("action", "reasoning")
+    directions = list(steps)
+    audit = Audit(parts, _weights(parts), directions, [str(i) for i in view.layers])
+    of = (options.model, options.gguf, options.dtype, options.temperature, options.tags)
+    prompts = list(_prompts(batch, tokenizer, tags, repr(of)))
+    if folder and (folder / "audit.npz").exists():
+        audit = audit.load(folder / "audit.npz")
+        if sum(p.key in audit for p in prompts) < len(audit):
+            raise InputError("out", f"is {folder}, with an audit of other files, or by another model, dtype, temperature or tags")
+    if options.prompts is not None:
+        known = np.cumsum([_has_signal(p.rewards) for p in prompts])
+        prompts = prompts[: int(np.searchsorted(known, options.prompts)) + 1]
+    todo = [p for p in prompts if p.key not in audit]
+    begun = shown = time.monotonic()
+    wait = SOON
+    try:
+        for number, prompt in enumerate(todo):
+            labels = np.concatenate(prompt.labels)
+            counts = np.bincount(labels[labels >= 0], minlength=len(parts))
+            grams = np.zeros((len(view.layers), *[len(parts) + len(directions)] * 2, *[len(prompt.rewards)] * 2))
+            if _has_signal(prompt.rewards):
+
+                def weights(said: Any, prompt: Prompt = prompt) -> List[Any]:
+                    return [_direction(step, prompt, said) for step in steps.values()]
+
+                try:
+                    grams = view.grams(prompt.ids, prompt.labels, len(parts), weights).numpy()
+                except torch.OutOfMemoryError:
+                    raise InputError("device", f"has too little memory for {sum(map(len, prompt.ids)):,} tokens of a prompt at once") from None
+            audit.add(prompt.rewards, grams, counts, prompt.key)
+            if folder:
+                folder.mkdir(parents=True, exist_ok=True)
+                audit.save(folder / "audit.npz")
+            now = time.monotonic()
+            left = (now - begun) / (number + 1) * (len(todo) - number - 1)
+            at = len(prompts) - len(todo) + number + 1
+            print(f"\r{at} of {len(prompts)} prompts, about {left / 60:.0f} min left ", end="", file=sys.stderr, flush=True)
+            if now - shown > wait and audit.counted > 1:
+                shown, wait = now, LATER
+                print(f"\nSo far:\n{audit.report()}", file=sys.stderr)
+    finally:
+        print(file=sys.stderr)
+    report = audit.report()
+    about = (
+        f"{view.counted:,} of {view.parameters:,} parameters count: the linear layers of {len(view.layers)} of {len(view.blocks)} blocks."
+    )
+    text = f"{report}\n{about}"
+    if folder:
+        _write(folder / "audit.txt", text + "\n")
+        _write(folder / "audit.json", json.dumps(report.as_dict(), indent=1) + "\n")
+        _write(folder / "audit.html", report.html(about))
+    return text
+
+
+def _read(files: Sequence[str], tags: str) -> Batch:
+    with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
+        path = os.path.join(folder, "batch.npz")
+        flags = [f"-action-tags={tags}"] if tags else []
+        _program.run(_program.PROGRAM, ["convert"], "files", *flags, *files, path)
+        return rollout.load(path)
+
+
+def _steps(names: str) -> Dict[str, Any]:
+    """The steps of schemes, whose names have commas between them."""
+    found: Dict[str, Any] = {}
+    for name in filter(None, names.split(",")):
+        try:
+            found[name] = scheme(name)
+        except InputError as error:
+            raise InputError("schemes", error.problem) from None
+        if any(e.kind not in ("weight", "factor") for e in found[name].entries):
+            raise InputError("schemes", f"has {name!r}, want schemes of weights and factors of tokens alone")
+    return found
+
+
+def _check(batch: Batch) -> None:
+    for name in ("token_ids", "rewards", "group_ids", "seq_offsets"):
+        if getattr(batch, name) is None:
+            raise InputError(name, "is missing in the files: an audit needs the answers' token ids, prompts too, and rewards by group")
+    offsets, role = np.asarray(batch.seq_offsets), np.asarray(batch.role)
+    begins = offsets[:-1][np.diff(offsets) > 0]
+    if (role[begins] != MASKED).any():
+        first = int(begins[role[begins] != MASKED][0])
+        raise InputError("role", "counts the first token of an answer: an audit needs the prompts' tokens before the answers", first)
+    groups, rewards = np.asarray(batch.group_ids), np.asarray(batch.rewards)
+    found = sum(_has_signal(rewards[groups == group]) for group in np.unique(groups))
+    if found < 2:
+        raise InputError("rewards", f"differ in {found} prompts with three answers or more, want at least 2 such prompts")
+
+
+def _numbers(name: str, text: str) -> List[int]:
+    try:
+        return [int(x) for x in text.split(",")]
+    except ValueError:
+        raise InputError(name, f"is {text!r}, want numbers with commas between them") from None
+
+
+def _model(options: argparse.Namespace) -> Tuple[Any, Any]:
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise InputError("model", f"needs PyTorch and transformers: {error}") from None
+    load: Any = transformers.AutoModelForCausalLM.from_pretrained
+    given: Dict[str, Any] = {"gguf_file": options.gguf} if options.gguf else {}
+    try:
+        model = load(options.model, dtype=getattr(torch, options.dtype), **given)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(options.model, **given)
+    except Exception as error:  # of many kinds, from transformers and from what it loads with
+        raise InputError("model", f"is {options.model}, which transformers does not load: {error}") from None
+    try:
+        return model.to(options.device or ("cuda" if torch.cuda.is_available() else "cpu")), tokenizer
+    except (RuntimeError, AssertionError) as error:
+        raise InputError("device", f"is {options.device!r}, to which the model does not go: {error}") from None
+
+
+def _weights(parts: Sequence[str]) -> Dict[str, Tuple[float, ...]]:
+    """What people use: ActFocus's weight of the rest, tags in it or beside the actions."""
+    found: Dict[str, Tuple[float, ...]] = {}
+    for alpha in (0.1, 0.3):
+        found[f"alpha {alpha}"] = (1.0, *[alpha] * (len(parts) - 1))
+        if "tags" in parts:
+            found[f"alpha {alpha}, tags 1"] = (1.0, 1.0, alpha)
+    return found
+
+
+def _prompts(batch: Batch, tokenizer: Any, tags: Sequence[str], of: str) -> Iterator[Prompt]:
+    """The prompts; their keys are other ones where anything that their inner products come from is, of says the rest."""
+    offsets, ids, role = (np.asarray(x) for x in (batch.seq_offsets, batch.token_ids, batch.role))
+    groups, rewards = np.asarray(batch.group_ids), np.asarray(batch.rewards)
+    texts: Dict[int, str] = {}
+    for group in np.unique(groups):
+        mine = np.flatnonzero(groups == group)
+        rows = [slice(offsets[i], offsets[i + 1]) for i in mine]
+        labels = []
+        for row in rows:
+            for token in set(ids[row].tolist()) - texts.keys():
+                texts[token] = tokenizer.decode([token])
+            labels.append(labels_of(role[row], [texts[t] for t in ids[row].tolist()], tags))
+        digest = hashlib.sha256(of.encode())
+        for row, label, reward in zip(rows, labels, rewards[mine]):
+            digest.update(repr((ids[row].tolist(), label.tolist(), float(reward))).encode())
+        yield Prompt(f"{group} {digest.hexdigest()[:16]}", rewards[mine], [ids[row] for row in rows], labels)
+
+
+def labels_of(role: Any, texts: Sequence[str], tags: Sequence[str]) -> Any:
+    """The parts of the tokens of an answer: 0 for actions, 1 for tags and what stands behind the last one of a response,
+    and 2, or 1 without tags, for the rest; -1 for masked tokens."""
+    rest = 2 if tags else 1
+    labels = np.where(role == MASKED, -1, np.where(role == ACTION, 0, rest))
+    if not tags:
+        return labels
+    spans = spans_from_mask((role != MASKED)[None])[0]
+    for span in range(int(spans.max(initial=-1)) + 1):
+        at = np.flatnonzero(spans == span)
+        pieces = [texts[t] for t in at.tolist()]
+        ends = np.cumsum([len(piece) for piece in pieces])
+        starts = ends - [len(piece) for piece in pieces]
+        whole, of = "".join(pieces), labels[at]
+        begin = whole.find(tags[0])
+        while begin >= 0:
+            end = begin + len(tags[0])
+            of[(ends > begin) & (starts < end) & (of == rest)] = 1
+            close = whole.find(tags[1], end)
+            if close < 0:
+                break
+            begin = whole.find(tags[0], close)
+            behind = close + len(tags[1]) if begin >= 0 else len(whole) + 1
+            of[(ends > close) & (starts < behind) & (of == rest)] = 1
+        labels[at] = of
+    return labels
+
+
+def _has_signal(rewards: Any) -> bool:
+    scored = rewards[~np.isnan(rewards)]
+    return len(scored) > 2 and bool((scored != scored[0]).any())
+
+
+def _direction(step: Any, prompt: Prompt, said: Any) -> Any:
+    """Weights times factors of the scheme, with the prompt's answers as the batch."""
+    n, longest = said.entropy.shape
+    role = np.zeros((n, longest), np.uint8)
+    for i, label in enumerate(prompt.labels):
+        role[i, : len(label)] = np.where(label < 0, 0, np.where(label == 0, ACTION, 1))
+    entropy, energy, logprobs = (x.cpu().numpy() for x in (said.entropy, said.energy, said.logprobs))
+    given = Batch(role=role, group_ids=np.zeros(n, np.int32), rewards=prompt.rewards.astype(np.float32), span_ids=spans_from_mask(role != 0),
+                  entropy=entropy, ref_energy=energy, ref_entropy=entropy, old_logprobs=logprobs, logprobs=logprobs,
+                  ref_logprobs=logprobs, rollout_logprobs=logprobs, advantages=np.ones((n, longest), np.float32))  # fmt: skip
+    try:
+        return np.prod([np.ones((n, longest)), *(step._compute(e, given) for e in step.entries)], 0)
+    except InputError as error:
+        raise InputError("schemes", f"has one that the audit cannot compute: {error}") from None
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

@@ -1,0 +1,677 @@
+"""The audit: its statistics against known policies, its inner products against plain autograd."""
+
+import contextlib
+import io
+import itertools
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+from unittest import mock
+from xml.etree import ElementTree
+
+import numpy as np
+import reweight
+from reweight import audit
+from reweight.audit import _command
+
+try:
+    import torch
+    import transformers
+
+    from reweight.audit import gradients
+except ImportError:
+    torch = None
+
+PARTS = ("action", "tags", "reasoning")
+SCHEMES = {"paper": (1, 0.1, 0.1), "alpha 0.3": (1, 1, 0.3), "actions alone": (1, 0, 0)}
+CHOICES, PART_OF = (4, 4, 2, 3), (2, 2, 1, 0)  # what each of four tokens is drawn from, and its part
+
+
+class Population:
+    """Prompts with softmax policies of four tokens, and rewards of all answers: the true S and T are sums."""
+
+    def __init__(self, prompts, chance, pull, moving=False):
+        """moving: the part of the third token is known when it is drawn, as that of tags is."""
+        answers = np.array(list(itertools.product(*map(range, CHOICES))))
+        mixed = chance.normal(size=(sum(CHOICES), 10)) / 3  # parameters that all tokens share
+        self.prompts = []
+        for _ in range(prompts):
+            probs = [chance.dirichlet(np.full(k, 1.5)) for k in CHOICES]
+            p = np.prod([q[answers[:, j]] for j, q in enumerate(probs)], 0)
+            right, hint = chance.integers(3), chance.integers(4)
+            drive = pull * (2 * (answers[:, 3] == right) - 1) + 0.8 * (answers[:, 0] == hint) - 0.3
+            rewards = (chance.random(len(p)) < 1 / (1 + np.exp(-drive))) * 1.0
+            slopes = np.zeros((len(PARTS), len(p), sum(CHOICES)))
+            ends = np.cumsum(CHOICES)
+            for j, q in enumerate(probs):
+                slopes[PART_OF[j], :, ends[j] - len(q) : ends[j]] = np.eye(len(q))[answers[:, j]] - q
+            if moving:
+                reasoning = answers[:, 2] == 0
+                slopes[2, reasoning, 8:10], slopes[1, reasoning, 8:10] = slopes[1, reasoning, 8:10], 0
+            self.prompts.append((p, rewards, slopes @ mixed))
+
+    def truth(self, n):
+        S = T = 0
+        for p, r, v in self.prompts:
+            away = r - p @ r
+            g = np.einsum("o,rod->rd", p * away, v)
+            G = np.einsum("rod,sod->rso", v, v)
+            S = S + g @ g.T
+            T = T + G @ (p * away**2) + p @ away**2 / (n - 1) * (G @ p)
+        return S / len(self.prompts), T / len(self.prompts)
+
+    def draw(self, n, chance):
+        p, r, v = self.prompts[chance.integers(len(self.prompts))]
+        drawn = chance.choice(len(p), n, p=p)
+        v = v[:, drawn].reshape(len(PARTS) * n, -1)
+        return r[drawn], (v @ v.T).reshape(len(PARTS), n, len(PARTS), n).transpose(0, 2, 1, 3)
+
+
+def efficiency(w, S, T, n):
+    w = np.asarray(w, float)
+    return w @ S.sum(1) / np.sqrt(S.sum() * (w @ (S + (T - S) / n) @ w))
+
+
+class Statistics(unittest.TestCase):
+    def test_intervals(self):
+        """Of 2,000 audits, 92 to 97% of the intervals hold the truth, of each share, weight and efficiency. Where the
+        signal is so weak that some have no bounds, they hold it more often."""
+        self.intervals(16, 60, 2000, 0.97)
+        self.intervals(8, 60, 200, 1)
+
+    def intervals(self, n, prompts, draws, most):
+        chance = np.random.default_rng(0)
+        population = Population(300, chance, pull=1.5)
+        S, T = population.truth(n)
+        best = np.linalg.solve(S + (T - S) / n, S.sum(1))
+        truth = {
+            "signal": S.sum(1) / S.sum(),
+            "noise": np.diag(T - S) / np.trace(T - S),
+            "best": best / best[0],
+            "schemes": [efficiency(w, S, T, n) / efficiency(np.ones(3), S, T, n) for w in SCHEMES.values()],
+            "all": [S.sum() / T.sum()],
+        }
+        held = {name: np.zeros(len(x)) for name, x in truth.items()}
+        too_good = 0
+        for _ in range(draws):
+            a = audit.Audit(PARTS, SCHEMES)
+            for _ in range(prompts):
+                a.add(*population.draw(n, chance))
+            r = a.report()
+            found = {
+                "signal": [p.signal for p in r.parts],
+                "noise": [p.noise for p in r.parts],
+                "best": [p.best for p in r.parts],
+                "schemes": [e.here for e in r.efficiencies],
+                "all": [r.signal],
+            }
+            for name, intervals in found.items():
+                held[name] += [i.low <= x <= i.high for i, x in zip(intervals, truth[name])]
+            here = efficiency(list(r.weights.values()), S, T, n) / efficiency(np.ones(3), S, T, n)
+            too_good += r.measured.here.low > here
+        held["best"][0] = 0.95 * draws  # 1, by its definition
+        for name, counts in held.items():
+            for share in counts / draws:
+                self.assertTrue(0.92 - 0.02 * (draws < 2000) <= share <= most, (name, counts / draws))
+        self.assertLess(too_good / draws, 0.04)  # weights that were fitted are not praised for their luck
+
+    def test_unbiased(self):
+        """The means of S and T are the true ones; parts sum to the whole; mixed-up rewards have no signal."""
+        for n, moving in ((5, False), (4, True), (9, True)):
+            with self.subTest(n=n, moving=moving):
+                self.unbiased(n, moving)
+
+    def unbiased(self, n, moving):
+        chance = np.random.default_rng(1)
+        population = Population(3, chance, pull=1.0, moving=moving)
+        S, T = population.truth(n)
+        drawn = [population.draw(n, chance) for _ in range(20000)]
+        found = np.array([audit.moments(r, G[None]) for r, G in drawn])[:, :, 0]
+        error = found.std(0) / np.sqrt(len(found))
+        self.assertLess((np.abs(found.mean(0) - [S, T]) / error).max(), 4.5)
+        r, G = drawn[0]
+        whole = audit.moments(r, G.sum((0, 1))[None, None, None])
+        np.testing.assert_allclose([x.sum() for x in audit.moments(r, G[None])], [x.sum() for x in whole], atol=1e-12)
+        mixed = np.array([audit.moments(chance.permutation(r), G[None])[0].sum() for r, G in drawn])
+        self.assertLess(abs(mixed.mean()) / mixed.std() * np.sqrt(len(mixed)), 4)
+
+    def test_merge(self):
+        """Whatever the parts and their order, the report is the same to the last bit; left out prompts are counted."""
+        chance = np.random.default_rng(2)
+        population = Population(40, chance, pull=1.5)
+        prompts = {f"q{i}": population.draw(6, chance) for i in range(40)}
+        prompts["even"] = (np.ones(6), prompts["q0"][1])
+        prompts["few"] = (np.array([1, 0, np.nan, np.nan, np.nan, np.nan]), prompts["q0"][1])
+        whole = audit.Audit(PARTS, SCHEMES)
+        for key, (r, G) in prompts.items():
+            whole.add(r, G, key=key)
+        report = whole.report()
+        self.assertEqual(len(whole), 42)
+        for _ in range(5):
+            keys = chance.permutation(list(prompts)).tolist()
+            parts = [audit.Audit(PARTS, SCHEMES) for _ in range(3)]
+            for i, key in enumerate(keys):
+                parts[i % 3].add(*prompts[key], key=key)
+            for other in parts[1:]:
+                parts[0].merge(other)
+            self.assertEqual(parts[0].report(), report)
+        with self.assertRaisesRegex(reweight.InputError, "which is here too"):
+            whole.merge(parts[0])
+        with self.assertRaisesRegex(reweight.InputError, "has parts"):
+            whole.merge(audit.Audit(("action", "rest")))
+
+    def test_advice(self):
+        """Signal in one part of three, and all alike; with few prompts there is none."""
+        chance = np.random.default_rng(3)
+
+        def report(pull, prompts, n=8, schemes=None):
+            population = Population(200, np.random.default_rng(4), pull)
+            a = audit.Audit(PARTS, schemes)
+            for _ in range(prompts):
+                a.add(*population.draw(n, chance))
+            return a.report()
+
+        good = report(3, 300)
+        self.assertEqual(good.verdict, "use")
+        self.assertIn("Use these weights: action 1.00, tags 0.", good.advice)
+        self.assertEqual(report(3, 9).verdict, "more")
+        self.assertEqual(report(0.4, 400, 64).verdict, "keep")
+        few = report(0.4, 12)
+        self.assertEqual(few.verdict, "more")
+        self.assertRegex(few.advice, r"Not enough prompts for advice: \d+ have different rewards, and about \d+ would be needed\.")
+
+    def test_files(self):
+        """What save has written is loaded; anything else is an error."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "audit.npz"
+            empty = audit.Audit(PARTS, SCHEMES)
+            empty.save(path)
+            self.assertEqual(len(empty.load(path)), 0)
+            full = audit.Audit(PARTS, SCHEMES)
+            for key in "ab":
+                full.add([1, 0, 0, 1], np.random.default_rng(0).normal(size=(3, 3, 4, 4)), key=key)
+            full.save(path)
+            self.assertEqual(full.load(path).report(), full.report())
+            with self.assertRaisesRegex(reweight.InputError, r"path is .*, whose audit has parts"):
+                audit.Audit(("a", "b", "c"), SCHEMES).load(path)
+            with np.load(path) as file:
+                good = dict(file)
+            head = json.loads(str(good["head"]))
+            for bad in (
+                {**good, "head": np.array("[]")},
+                {**good, "head": np.array(json.dumps({**head, "schemes": 3}))},
+                {**good, "head": np.array(json.dumps({**head, "parts": "a"}))},
+                {**good, "head": np.array(json.dumps({k: x for k, x in head.items() if k != "keys"}))},
+                {**good, "S": good["S"][:1]},
+                {**good, "T": good["T"][..., :1]},
+                {"x": good["S"]},
+            ):
+                np.savez(path, **bad)
+                with self.assertRaisesRegex(reweight.InputError, "which is no audit"):
+                    full.load(path)
+            with open(path, "wb") as file:
+                np.save(file, good["S"])
+            with self.assertRaisesRegex(reweight.InputError, "which is no audit"):
+                full.load(path)
+
+    def test_nothing_there(self):
+        """Gradients that are all 0 give no weights and no advice, and no warning."""
+        a = audit.Audit(PARTS, SCHEMES, layers=("1", "2"))
+        for _ in range(12):
+            a.add([1, 0, 0, 1], np.zeros((2, 3, 3, 4, 4)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            r = a.report()
+            self.assertEqual(r.weights, dict.fromkeys(PARTS, 1.0))
+            self.assertEqual(r.verdict, "more")
+            self.assertNotIn("nan", f"{r}{r.html()}")
+
+    def test_how_many_more(self):
+        """As many as the interval needs to be above 1, or below what is worth a change."""
+        for value, low, high, want in ((1.1, 0.9, 1.3, 400), (1.03, 0.83, 1.23, 10000), (1.0, 0.8, 1.2, 1600), (0.95, 0.7, 1.2, 625)):
+            found = audit.Efficiency("", audit.Interval(value, low, high), {})
+            verdict, advice = audit._advice({}, found, 100, 8.0)
+            self.assertEqual(verdict, "more")
+            self.assertAlmostEqual(int(advice.split()[-4]), want, delta=1)
+
+    def test_errors(self):
+        def grams(n=4, parts=3):
+            return np.zeros((parts, parts, n, n))
+
+        a = audit.Audit(PARTS)
+        a.add([1, 0, 0, 1], grams(), key="a")
+        for call, problem in (
+            (lambda: audit.Audit(()), "parts is ()"),
+            (lambda: audit.Audit(("a", "a")), "parts is ('a', 'a'), want different names"),
+            (lambda: audit.Audit(("a", "b"), directions=("a",)), "want different names"),
+            (lambda: audit.Audit(PARTS, layers=("1", "1")), "layers is"),
+            (lambda: audit.Audit(PARTS, {"x": (1, 2)}), "schemes has 2 weights for 'x', want 3"),
+            (lambda: audit.Audit(PARTS, {"x": (0, 0, 0)}), "want finite ones, not all 0"),
+            (lambda: audit.Audit(PARTS, {"x": (1, 1, np.nan)}), "want finite ones"),
+            (lambda: a.add([[1, 0]], grams()), "rewards has 2 dimensions"),
+            (lambda: a.add([1, 0, 1], grams()), "grams has the shape [1, 3, 3, 4, 4], want [1, 3, 3, 3, 3]"),
+            (lambda: a.add([1, 0, 0, 1], grams() * np.nan), "not finite"),
+            (lambda: a.add([1, 0, np.inf, 1], grams()), "infinite"),
+            (lambda: a.add([1, 0, 0, 1], grams(), [1, 2]), "tokens has the shape [2], want [3]"),
+            (lambda: a.add([1, 0, 0, 1], grams(), key="a"), "key is 'a', which was added before"),
+            (lambda: a.report(), "prompts are 1 with different rewards, of 1"),
+        ):
+            with self.subTest(problem), self.assertRaises(reweight.InputError) as caught:
+                call()
+            self.assertIn(problem, str(caught.exception))
+        self.assertEqual(len(a), 1)
+
+
+SIZES = dict(vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=64)  # fmt: skip
+
+
+if torch:
+
+    class Odd(torch.nn.Module):
+        """Writes over what a linear layer has computed; has a linear layer whose input is a constant, one that is not
+        needed, and one that is called twice."""
+
+        def __init__(self):
+            super().__init__()
+            self.up, self.down, self.aside, self.of_constant = (
+                torch.nn.Linear(*s) for s in ((32, 48), (48, 32), (32, 32), (1, 32))
+            )
+
+        def forward(self, x):
+            self.aside(x)
+            y = self.up(x).relu_() + self.up(2 * x).tanh_()
+            return self.down(y) + self.of_constant(x.new_ones(*x.shape[:2], 1)) * x
+
+
+@unittest.skipUnless(torch, "needs PyTorch and transformers")
+class Gradients(unittest.TestCase):
+    def models(self):
+        t = transformers
+        torch.manual_seed(0)
+        yield "llama", t.LlamaForCausalLM(t.LlamaConfig(**SIZES))
+        yield "qwen2, biases", t.Qwen2ForCausalLM(t.Qwen2Config(**SIZES, tie_word_embeddings=True))
+        yield "gemma2, softcap", t.Gemma2ForCausalLM(t.Gemma2Config(**SIZES, head_dim=8, final_logit_softcapping=3.0))
+        yield "granite, scaled logits", t.GraniteForCausalLM(t.GraniteConfig(**SIZES, logits_scaling=4.0))
+        yield "cohere, logit_scale", t.CohereForCausalLM(t.CohereConfig(**SIZES, logit_scale=0.25))
+        yield "gpt2, Conv1D", t.GPT2LMHeadModel(t.GPT2Config(vocab_size=97, n_positions=64, n_embd=32, n_layer=3, n_head=4))
+        yield "opt, rows of all answers", t.OPTForCausalLM(t.OPTConfig(
+            vocab_size=97, hidden_size=32, ffn_dim=48, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64,
+            word_embed_proj_dim=32))  # fmt: skip
+        experts = dict(num_experts=4, num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
+        yield "qwen2_moe, experts", t.Qwen2MoeForCausalLM(t.Qwen2MoeConfig(**SIZES, **experts, shared_expert_intermediate_size=16))
+        yield "phimoe, a router with two results", t.PhimoeForCausalLM(t.PhimoeConfig(**SIZES, **experts))
+        model = t.LlamaForCausalLM(t.LlamaConfig(**SIZES))
+        for block in model.model.layers:
+            block.mlp = Odd()
+        yield "odd blocks", model
+
+    def answers(self, n=5):
+        """Answers of different lengths to one prompt, some with a masked stretch, one without an action."""
+        chance = np.random.default_rng(5)
+        prompt = chance.integers(1, 97, 6)
+        ids, labels, more = [], [], []
+        for i in range(n):
+            length = 5 + 2 * i
+            ids.append(np.concatenate([prompt, chance.integers(1, 97, length)]))
+            label = chance.choice([2, 2, 1, 0, -1], length)
+            if i == 1:
+                label[label == 0] = 2
+            labels.append(np.concatenate([np.full(6, -1), label]))
+            more.append(chance.random(6 + length))
+        return ids, labels, more
+
+    def plain(self, model, ids, labels, more, blocks, temperature):
+        """The same with a backward pass of PyTorch's own for each answer and part."""
+        found = {i: [] for i in blocks}
+        lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList)]
+        for row, label, weight in zip(ids, labels, more):
+            for p in range(4):
+                model.zero_grad()
+                logits = model(input_ids=torch.tensor(row)[None]).logits[0, :-1].double() / temperature
+                logp = torch.log_softmax(logits, -1).gather(1, torch.tensor(row[1:])[:, None])[:, 0]
+                w = np.where(label >= 0, weight, 0) if p == 3 else label == p
+                (logp * torch.tensor(w[1:])).sum().backward()
+                for i in blocks:
+                    mine = [m for m in lists[0][i].modules() if isinstance(m, torch.nn.Linear) or type(m).__name__ == "Conv1D"]
+                    mine = [m for m in mine if "Router" not in type(m).__name__]
+                    grads = [q.new_zeros(q.shape) if q.grad is None else q.grad for m in mine for q in m.parameters(False) if q.requires_grad]
+                    found[i].append(torch.cat([q.reshape(-1).double() for q in grads]))
+        n = len(ids)
+        for i, rows in found.items():
+            v = torch.stack(rows)
+            yield (v @ v.T).reshape(n, 4, n, 4).permute(1, 3, 0, 2)
+
+    def test_plain_autograd(self):
+        ids, labels, more = self.answers()
+        padded = np.array([np.pad(row, (0, 19 - len(row))) for row in more])
+        for name, model in self.models():
+            for layers, temperature in ((None, 1.0), ([0, 2], 0.7)):
+                with self.subTest(name, layers=layers):
+                    model.eval()  # without dropout, which the audit has not either
+                    view = gradients.Gradients(model, layers, temperature=temperature)
+                    said = []
+                    found = view.grams(ids, labels, 3, lambda a: said.append(a) or [padded])
+                    for i, want in enumerate(self.plain(model, ids, labels, more, view.layers, temperature)):
+                        torch.testing.assert_close(found[i], want, rtol=2e-4, atol=1e-4 * float(want.abs().max()))
+                    self.assertTrue(all(p.requires_grad for p in model.parameters()))
+                    for b, row in enumerate(ids):
+                        z = model(input_ids=torch.tensor(row)[None]).logits[0, :-1].detach()
+                        drawn = labels[b][1:] >= 0
+                        logp = torch.log_softmax(z / temperature, -1).gather(1, torch.tensor(row[1:])[:, None])[:, 0]
+                        torch.testing.assert_close(said[0].logprobs[b, 1 : len(row)][drawn], logp[drawn], rtol=1e-4, atol=1e-5)
+                        torch.testing.assert_close(said[0].energy[b, 1 : len(row)][drawn], -z.logsumexp(-1)[drawn], rtol=1e-4, atol=1e-5)
+
+    def test_passes(self):
+        """A direction with one weight for all tokens of a part of an answer needs no backward pass, and is the same."""
+        ids, labels, _ = self.answers()
+        _, model = next(self.models())
+        view = gradients.Gradients(model.eval(), [1])
+        longest = max(map(len, ids))
+        mark = np.array([np.pad(row, (0, longest - len(row)), constant_values=-1) for row in labels])
+        factors = np.random.default_rng(6).normal(size=(len(ids), 3))
+        alike = np.where(mark >= 0, np.take_along_axis(factors, np.maximum(mark, 0), 1), 0)
+        other = alike.copy()
+        other[mark == 2] *= np.random.default_rng(7).random((mark == 2).sum())
+        parts = [torch.tensor(mark == p).float() for p in range(3)]
+        for given, passes in ((alike, 3), (other, 4)):
+            self.assertEqual(len(gradients._passes(parts, [torch.tensor(given).float()])[0]), passes)
+        found = view.grams(ids, labels, 3, lambda _: [alike, other])
+        with mock.patch.object(gradients, "_passes", lambda p, d: (p + d, torch.eye(5, dtype=torch.float64)[:, :, None].repeat(1, 1, 5))):
+            want = view.grams(ids, labels, 3, lambda _: [alike, other])
+        torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5 * float(want.abs().max()))
+
+    def test_what_trains(self):
+        """Only parameters that require a gradient count, as with adapters; all, where none does."""
+        ids, labels, more = self.answers()
+        _, model = next(self.models())
+        for p in model.parameters():
+            p.requires_grad_(False)
+        everything = gradients.Gradients(model).grams(ids, labels, 3)
+        for p in model.model.layers[1].mlp.parameters():
+            p.requires_grad_(True)
+        view = gradients.Gradients(model)
+        found = view.grams(ids, labels, 3, lambda _: [np.array([np.pad(row, (0, 19 - len(row))) for row in more])])
+        self.assertEqual(view.counted, 3 * 32 * 48)
+        self.assertFalse(found[0].any() or found[2].any())
+        torch.testing.assert_close(found[1], next(self.plain(model, ids, labels, more, [1], 1.0)), rtol=2e-4, atol=1e-2)
+        model = dict(self.models())["qwen2, biases"]
+        for name, p in model.named_parameters():
+            p.requires_grad_(name.endswith("layers.1.self_attn.q_proj.bias"))
+        view = gradients.Gradients(model, [1])
+        self.assertEqual(view.counted, 32)
+        want = next(self.plain(model, ids, labels, more, [1], 1.0))[:3, :3]
+        torch.testing.assert_close(view.grams(ids, labels, 3)[0], want, rtol=2e-4, atol=1e-4 * float(want.abs().max()))
+        self.assertTrue((everything[1].diagonal(dim1=2, dim2=3).sum() > found[1, :3, :3].diagonal(dim1=2, dim2=3).sum()))
+
+    def test_ways_to_train(self):
+        """The same in 16 bits, from a model in training, with checkpoints and inputs that require gradients, and from
+        code that wants no gradients. The model is left as it was."""
+        ids, labels, _ = self.answers()
+        _, model = next(self.models())
+        want = gradients.Gradients(model.eval()).grams(ids, labels, 3)
+        model.config.attention_dropout = 0.5
+        model.train().gradient_checkpointing_enable()
+        model.enable_input_require_grads()
+        with torch.no_grad():
+            view = gradients.Gradients(model)
+            given, *_ = view._forward(torch.ones(1, 4, dtype=torch.int64), torch.ones(1, 4, dtype=torch.int64))
+            self.assertFalse(any(args[0].requires_grad for args, _ in given[1:]))  # no graph of the whole model
+            torch.testing.assert_close(view.grams(ids, labels, 3), want)
+        self.assertTrue(all(m.training for m in model.modules()))
+        self.assertFalse(any(m._forward_hooks or m._forward_pre_hooks for m in model.model.layers.modules()))
+        for dtype in (torch.bfloat16, torch.float16):
+            found = gradients.Gradients(model.to(dtype)).grams(ids, labels, 3)
+            self.assertLess(float((found - want).norm() / want.norm()), 0.05)
+
+    def test_nothing_drawn(self):
+        """Answers without labelled tokens have no gradient."""
+        ids, labels, _ = self.answers()
+        view = gradients.Gradients(next(self.models())[1])
+        self.assertFalse(view.grams(ids, [np.full(len(row), -1) for row in ids], 3, lambda a: [a.entropy]).any())
+        labels[2] = np.full(len(ids[2]), -1)
+        found = view.grams(ids, labels, 3)
+        self.assertFalse(found[..., 2, :].any() or found[..., :, 2].any())
+        self.assertTrue(found[..., 1, 3].any())
+
+    def test_models_it_cannot_take(self):
+        """What it would compute wrongly, it does not compute."""
+        ids, labels, _ = self.answers()
+        t = transformers
+        shared = t.Gemma3nForCausalLM(t.Gemma3nTextConfig(
+            **SIZES, head_dim=8, vocab_size_per_layer_input=97, hidden_size_per_layer_input=8, num_kv_shared_layers=1, laurel_rank=4,
+            altup_num_inputs=2, layer_types=["sliding_attention", "full_attention", "full_attention"],
+            activation_sparsity_pattern=[0.0] * 3))  # fmt: skip
+        models = [next(self.models())[1] for _ in range(5)]
+        forward = models[0].forward
+
+        def scaled(*args, **options):
+            out = forward(*args, **options)
+            out.logits = 2 * out.logits
+            return out
+
+        models[0].forward = scaled
+        models[1].model.layers[1].register_forward_pre_hook(lambda m, args: (args[0] * 2,))
+        for name, p in models[2].named_parameters():
+            p.requires_grad_("norm" in name)
+        models[3].model.layers[0].mlp.up_proj.to("meta")
+        models[4].lm_head = torch.nn.Sequential(models[4].lm_head)
+        for model, problem in (
+            (shared, "model has blocks that share keys and values"),
+            (models[0], "model computes its logits in another way"),
+            (models[1], "model does not give each of its blocks what the one before"),
+            (models[2], "model trains no linear layer"),
+            (models[3], "model has parameters that are not in memory"),
+            (models[4], "no linear layer, want its head"),
+        ):
+            with self.subTest(problem), self.assertRaises(reweight.InputError) as caught:
+                gradients.Gradients(model).grams(ids, labels, 3)
+            self.assertIn(problem, str(caught.exception))
+
+    def test_products(self):
+        """Both ways, and slices, give the same."""
+        torch.manual_seed(1)
+        for K, n, T, width, out in ((3, 4, 2, 64, 80), (2, 3, 40, 8, 6), (3, 4, 5, 6, 33), (1, 2, 1, 1, 1)):
+            x, g = torch.randn(n, T, width), torch.randn(K, n, T, out)
+            v = torch.einsum("knto,nti->knoi", g.double(), x.double()).reshape(K * n, -1)
+            want = (v @ v.T).reshape(K, n, K, n).transpose(1, 2)
+            torch.testing.assert_close(gradients._of_pairs(x, g), want, rtol=1e-4, atol=1e-4)
+            for most in (1, 1 << 24):
+                with mock.patch.object(gradients, "SLICE", most):
+                    torch.testing.assert_close(gradients.products(x, g), want, rtol=1e-4, atol=1e-4)
+                    torch.testing.assert_close(gradients._of_slices(x, g), want, rtol=1e-4, atol=1e-4)
+
+    def test_errors(self):
+        ids, labels, _ = self.answers()
+        _, model = next(self.models())
+        view = gradients.Gradients(model)
+        for call, problem in (
+            (lambda: gradients.Gradients(torch.nn.Linear(2, 2)), "has no nn.ModuleList"),
+            (lambda: gradients.Gradients(model, [3]), "layers has 3, want -3 to 2"),
+            (lambda: gradients.Gradients(model, []), "layers is empty"),
+            (lambda: view.grams(ids, labels[1:], 3), "labels has another shape"),
+            (lambda: view.grams(ids, [np.maximum(x, 0) for x in labels], 3), "labels counts the first token"),
+            (lambda: view.grams(ids, labels, 2), "labels has -1 to 2, want -1 to 1"),
+            (lambda: view.grams([x + 50 for x in ids], labels, 3), "ids has"),
+            (lambda: view.grams([], [], 3), "ids has no tokens"),
+            (lambda: view.grams([row + 0.5 for row in ids], labels, 3), "ids has other things than lists of integers"),
+            (lambda: view.grams([[row] for row in ids], [[row] for row in labels], 3), "ids has other things than lists"),
+            (lambda: view.grams(ids, labels, 3, lambda a: [a.entropy[:, 1:]]), "directions gives the shape [5, 18], want [5, 19]"),
+        ):
+            with self.assertRaises(reweight.InputError) as caught:
+                call()
+            self.assertIn(problem, str(caught.exception))
+
+
+@unittest.skipUnless(torch, "needs PyTorch and transformers")
+class Command(unittest.TestCase):
+    """python -m reweight audit, on a small model with a tokenizer of words."""
+
+    WORDS = ["<end>", "<answer>", "</answer>", "so", "it", "is", "or", "red", "blue", "sky", "?"]
+
+    @classmethod
+    def setUpClass(cls):
+        from tokenizers import Tokenizer, models, pre_tokenizers
+
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = pathlib.Path(cls.folder.name)
+        words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(cls.WORDS)}, unk_token="<end>"))
+        words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>").save_pretrained(cls.path / "model")
+        torch.manual_seed(0)
+        config = transformers.LlamaConfig(**{**SIZES, "vocab_size": len(cls.WORDS)}, eos_token_id=0, bos_token_id=0)
+        transformers.LlamaForCausalLM(config).save_pretrained(cls.path / "model")
+        chance = np.random.default_rng(8)
+        lines = []
+        for group in range(14):
+            for k in range(6):
+                thought = chance.integers(3, 7, chance.integers(1, 4)).tolist()
+                answer = [7, 8, int(chance.integers(7, 9))][min(k, 2)]
+                end = [[2, 0], [2], [0]][chance.integers(3)]
+                reward = float(answer == 7) if group < 12 else 1.0
+                lines.append({
+                    "group_id": str(group), "reward": reward, "token_ids": [9, 10, *thought, 1, answer, *end],
+                    "role": [0, 0, *[1] * len(thought), 1, 2, *[1] * len(end)],
+                })  # fmt: skip
+        (cls.path / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_it(self, *arguments):
+        """The command in this process, which has PyTorch loaded."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = _command.main([*map(str, arguments)])
+        return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+    def test_table(self):
+        files = "--model", self.path / "model", self.path / "rollouts.jsonl"
+        command = [sys.executable, "-m", "reweight", "audit", *map(str, files), "--out", str(self.path / "out")]
+        whole = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        for text in ("12 prompts with different rewards, 6 answers each; 2 others", "signal of reasoning", "alpha 0.3, tags 1", "aem"):
+            self.assertIn(text, whole.stdout)
+        found = json.loads((self.path / "out" / "audit.json").read_text())
+        self.assertEqual([p["name"] for p in found["parts"]], ["action", "tags", "reasoning"])
+        self.assertEqual(found["prompts"], 12)
+        page = (self.path / "out" / "audit.html").read_text()
+        self.assertEqual(page.count("<svg"), 2)
+        ElementTree.fromstring("<x>" + page[page.index("<h1>") :] + "</x>")
+        # In two runs, the second of which goes on where the first one ended.
+        self.run_it(*files, "--out", self.path / "two", "--prompts", 5)
+        second = self.run_it(*files, "--out", self.path / "two")
+        self.assertEqual(second.stdout, whole.stdout)
+        self.assertIn("14 of 14 prompts", second.stderr)
+        # Nothing but the same rollouts and settings goes on.
+        lines = (self.path / "rollouts.jsonl").read_text()
+        (self.path / "others.jsonl").write_text(lines.replace('"reward": 1.0', '"reward": 0.5'))
+        for changed, problem in (
+            ([*files[:2], self.path / "others.jsonl"], "with an audit of other files, or by another model"),
+            ([*files, "--temperature", 0.7], "with an audit of other files, or by another model"),
+            ([*files, "--layers", "0,1"], "whose audit has layers ('0', '1', '2'), want ('0', '1')"),
+            ([*files, "--schemes", "aem"], "whose audit has directions ('actfocus', 'aem'), want ('aem',)"),
+        ):
+            before = (self.path / "out" / "audit.npz").read_bytes()
+            done = self.run_it(*changed, "--out", self.path / "out")
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertIn(problem, done.stderr)
+            self.assertEqual((self.path / "out" / "audit.npz").read_bytes(), before)
+
+    def test_odd_rollouts(self):
+        """Answers without labelled tokens, and one alone to its prompt; all schemes of weights and factors."""
+        lines = [json.loads(line) for line in (self.path / "rollouts.jsonl").read_text().splitlines()]
+        for line in lines[:3]:
+            line["role"] = [0] * len(line["role"])
+        lines[-1]["group_id"] = "alone"
+        (self.path / "odd.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        wanted = [e.name for e in reweight.schemes() if e.kind in ("weight", "factor") and e.name not in ("off_policy_mask", "rlsd")]
+        done = self.run_it("--model", self.path / "model", "--schemes", ",".join(wanted), "--prompts", 3, self.path / "odd.jsonl")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("3 prompts with different rewards", done.stdout)
+        for name in wanted:
+            self.assertRegex(done.stdout, rf"(?m)^{name} ")
+
+    def test_wrong_use(self):
+        model, file = self.path / "model", self.path / "rollouts.jsonl"
+        (self.path / "other").mkdir(exist_ok=True)
+        (self.path / "other" / "audit.npz").write_text("x")
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for name, change in (
+            ("even", {"reward": 1.0}),
+            ("foreign", {"token_ids": [11] * 8, "role": [0, 1, 1, 1, 1, 2, 1, 1]}),
+            ("bare", {"token_ids": [3, 4, 1, 7, 2], "role": [1, 1, 1, 2, 1]}),
+        ):
+            (self.path / name).write_text("".join(json.dumps({**line, **change}) + "\n" for line in lines))
+        shutil.copytree(model, self.path / "broken", dirs_exist_ok=True)
+        (self.path / "broken" / "model.safetensors").write_text("x")
+        for arguments, problem in (
+            (["--model", model, self.path / "none.jsonl"], "none.jsonl"),
+            (["--model", self.path / "none", file], "which transformers does not load"),
+            (["--model", model, "--layers", "0,x", file], "layers is '0,x', want numbers with commas between them"),
+            (["--model", model, "--layers", "3", file], "layers has 3, want -3 to 2"),
+            (["--model", model, "--schemes", "gae", file], "schemes has 'gae', want schemes of weights and factors"),
+            (["--model", model, "--schemes", "nothing", file], "nothing"),
+            (["--model", model, "--tags", "<a>", file], "tags is '<a>', want two texts"),
+            (["--model", model, "--out", self.path / "other", file], "which is no audit"),
+            (["--model", model, "--out", file, file], "which is no folder"),
+            (["--model", model, "--tags", "", "--action-tags", file], "action_tags needs tags"),
+            (["--model", model, "--temperature", "0", file], "temperature is 0"),
+            (["--model", model, "--temperature", "nan", file], "temperature is NaN"),
+            (["--model", model, "--device", "nowhere", file], "device is 'nowhere', to which the model does not go"),
+            (["--model", self.path / "broken", file], "which transformers does not load"),
+            (["--model", model, "--schemes", "actfocus,nothing", file], 'schemes has "nothing"'),
+            (["--model", model, "--schemes", "rlsd", file], "schemes has one that the audit cannot compute: teacher_logprobs"),
+            (["--model", model, self.path / "even"], "rewards differ in 0 prompts"),
+            (["--model", model, self.path / "foreign"], "token_ids has 11 to 11, want 0 to 10"),
+            (["--model", model, self.path / "bare"], "role[0] counts the first token of an answer"),
+            (["--model", model, "--prompts", "0", file], "prompts"),
+            ([file], "--model"),
+        ):
+            with self.subTest(problem):
+                done = self.run_it(*([] if "--out" in arguments else ["--out", self.path / "new"]), *arguments)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertEqual(done.stdout, "")
+                self.assertIn(problem, done.stderr.splitlines()[-1])
+                self.assertNotIn("Traceback", done.stderr)
+                self.assertFalse((self.path / "new").exists())
+
+    def test_directions(self):
+        """Schemes see the answers of a prompt, with what the model says of them."""
+        labels = [np.array([-1, 2, 1, 0, 1]), np.array([-1, 2, 2, 1, 0, 0])]
+        prompt = _command.Prompt("", np.array([1.0, 0.0]), [None] * 2, labels)
+        chance = np.random.default_rng(9)
+        said = gradients.Answers(*(torch.tensor(chance.random((2, 6)), dtype=torch.float32) for _ in range(3)))
+        parts = np.array([[-1, 2, 1, 0, 1, -1], [-1, 2, 2, 1, 0, 0]])
+        step = reweight.scheme("actfocus")
+        step.options["actfocus"]["beta"] = 0.0
+        found = _command._direction(step, prompt, said)
+        np.testing.assert_array_equal(found, np.select([parts == 0, parts > 0], [1, np.float32(0.1)]))
+        found = _command._direction(reweight.scheme("actfocus"), prompt, said)
+        best = said.energy.numpy()[1, 4:]
+        self.assertEqual(found[1, 4] < found[1, 5], best[0] < best[1])
+        said.entropy[1] += 2
+        found = _command._direction(reweight.scheme("aem"), prompt, said)
+        self.assertGreater(found[0, 1], found[1, 1])
+        self.assertEqual(len(set(found[0][parts[0] >= 0])), 1)
+
+    def test_labels(self):
+        """Tags, and what follows the last one of a response, are a part; actions stay what the file says."""
+        for text, role, want in (
+            ("so|<answer>|red|</answer>|<end>", [1, 1, 2, 1, 1], [2, 1, 0, 1, 1]),
+            ("so|<ans|wer>|red|</answer>", [1, 1, 1, 2, 1], [2, 1, 1, 0, 1]),
+            ("so|it|<end>", [1, 1, 1], [2, 2, 2]),
+            ("<answer>|red", [1, 1], [1, 2]),
+            ("<answer>|a|</answer>|so|<answer>|b|</answer>|x", [1, 2, 1, 1, 1, 2, 1, 1], [1, 0, 1, 2, 1, 0, 1, 1]),
+            ("?|<answer>|a|</answer>|seen|so|<answer>|b|</answer>", [0, 1, 2, 1, 0, 1, 1, 2, 1], [-1, 1, 0, 1, -1, 2, 1, 0, 1]),
+        ):
+            found = _command.labels_of(np.array(role), text.split("|"), ("<answer>", "</answer>"))
+            self.assertEqual(found.tolist(), want, text)
+            plain = _command.labels_of(np.array(role), text.split("|"), ())
+            self.assertEqual(plain.tolist(), [{0: -1, 1: 1, 2: 0}[r] for r in role])
