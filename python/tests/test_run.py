@@ -30,7 +30,8 @@ class Run(unittest.TestCase):
     def test_passes(self):
         status, out, err = self.run_modules("test_passes", "test_skipped")
         self.assertEqual((status, err), (0, ""))
-        self.assertRegex(out, r"\nRan 3 tests of 2 modules on \d+ CPUs in \d+ s: 2 skipped\n$")
+        # Python 3.12.1 does not count what is skipped.
+        self.assertRegex(out, r"\nRan [13] tests of 2 modules on \d+ CPUs in \d+ s: 2 skipped\n$")
         self.assertNotIn("only if", out)
 
     def test_fails(self):
