@@ -61,9 +61,7 @@ class Interval(NamedTuple):
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def __str__(self) -> str:
-        if not self.known:
-            return f"{self.value:.2f} (not known)" if math.isfinite(self.value) else _shown(self.value)
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})" if self.known else "not known"
 
 
 class Part(NamedTuple):
@@ -131,7 +129,7 @@ class Report:
         yield from _table(
             ("weights, over equal ones", f"at {self.answers:.0f} answers", *(f"at {n:,}" for n in many)),
             [
-                (e.name, str(e.here), *map(_shown, e.at.values()))
+                (e.name, str(e.here), *(_shown(x, e.here.known) for x in e.at.values()))
                 for e in (self.measured._replace(name="best, on other prompts"), *self.efficiencies)
             ],
         )
@@ -140,7 +138,7 @@ class Report:
             yield from _table(
                 ("block", *(f"signal of {p.name}" for p in self.parts), "best weights"),
                 [
-                    (name, *(str(p.signal) for p in parts), ", ".join("1" if not i else _shown(p.best.value) for i, p in enumerate(parts)))
+                    (name, *(str(p.signal) for p in parts), ", ".join(["1", *(_shown(p.best.value, p.best.known) for p in parts[1:])]))
                     for name, parts in self.by_layer.items()
                 ],
             )
@@ -182,8 +180,8 @@ _LIMITS = (
 )
 
 
-def _shown(x: float) -> str:
-    return f"{x:.2f}" if math.isfinite(x) else "not known"
+def _shown(x: float, known: bool) -> str:
+    return f"{x:.2f}" if known and math.isfinite(x) else "?"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
