@@ -161,7 +161,7 @@ var table = []*Entry{
 		Name: "actfocus", Title: "ActFocus", Source: "2605.14558",
 		Doc:     "little for reasoning tokens, for action tokens by their energy",
 		Formula: "α; 1 + β sigmoid((E - μ)/σ) for action tokens",
-		Kind:    Weight, Method: "ActFocus", C: "actfocus", Dst: "weights", DefaultName: "DefaultActFocus", golden: "actfocus.json",
+		Kind:    Weight, Method: "ActFocus", C: "actfocus", Dst: "weights", DefaultName: "DefaultActFocus", golden: "actfocus.json", OverBatch: true,
 		Reads: []string{"ref_energy"}, Alias: []string{"ref_energy"},
 		reads: func(opt *Options) []string { return opt.ActFocus.Signal.Arrays() },
 		Flags: []Flag{
@@ -271,7 +271,7 @@ var table = []*Entry{
 		Name: "reinforce++", Synonyms: []string{"reinforce_plus_plus", "reinforce"}, Title: "REINFORCE++", Source: "2501.03262",
 		Doc:     "discounted sums of token rewards, whitened",
 		Formula: "G_t = r_t + γ G_next, whitened over the batch",
-		Kind:    Advantage, Method: "ReinforcePlusPlus", C: "reinforce_plus_plus", Dst: "advantages", DefaultName: "DefaultReinforcePlusPlus", golden: "baselines.json",
+		Kind:    Advantage, Method: "ReinforcePlusPlus", C: "reinforce_plus_plus", Dst: "advantages", DefaultName: "DefaultReinforcePlusPlus", golden: "baselines.json", OverBatch: true,
 		Reads: []string{"seq_offsets", tokenRewards}, Alias: []string{"token_rewards"},
 		computation: with(func(opt *Options) *reweight.ReinforcePlusPlusOptions { return &opt.ReinforcePlusPlus },
 			func(ws *workspace, dst []float32, b *batch, o reweight.ReinforcePlusPlusOptions) error {
@@ -285,7 +285,7 @@ var table = []*Entry{
 		Name: "reinforce++_baseline", Synonyms: []string{"reinforce_plus_plus_baseline", "reinforce_baseline"}, Title: "REINFORCE++-baseline", Source: "2501.03262",
 		Doc:     "the reward less the mean of its group, whitened",
 		Formula: "r - mean_g on every token, whitened over the batch",
-		Kind:    Advantage, Method: "ReinforcePlusPlusBaseline", C: "reinforce_plus_plus_baseline", Dst: "advantages", golden: "baselines.json",
+		Kind:    Advantage, Method: "ReinforcePlusPlusBaseline", C: "reinforce_plus_plus_baseline", Dst: "advantages", golden: "baselines.json", OverBatch: true,
 		Reads: outcome, Alias: anywhere,
 		computation: without((*workspace).ReinforcePlusPlusBaseline, reference.ReinforcePlusPlusBaseline),
 	},
@@ -363,7 +363,7 @@ var table = []*Entry{
 		Name: "gdpo", Title: "GDPO", Source: "2601.05242",
 		Doc:     "the parts of the reward within their group, added up, whitened",
 		Formula: "Σ_k w_k (r_k - mean_gk)/(std_gk + 1e-6) over the parts r_k of the reward, on every token, whitened over the batch; w are `RewardWeights`, or 1",
-		Kind:    Advantage, Method: "GDPO", C: "gdpo", Dst: "advantages", DefaultName: "DefaultGDPO", golden: "gdpo.json",
+		Kind:    Advantage, Method: "GDPO", C: "gdpo", Dst: "advantages", DefaultName: "DefaultGDPO", golden: "gdpo.json", OverBatch: true,
 		Reads: []string{"seq_offsets", "group_ids", "reward_parts"}, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.GDPOOptions { return &opt.GDPO }, (*workspace).GDPO,
 			func(b *reference.Batch, o reweight.GDPOOptions) []float64 {
@@ -382,7 +382,7 @@ var table = []*Entry{
 		Name: "gae", Title: "GAE", Source: "1506.02438",
 		Doc:     "the advantages of PPO with a critic, whitened",
 		Formula: "δ + γλ A_next, δ = r_t + γ v_next - v, whitened over the batch",
-		Kind:    Advantage, Method: "GAE", C: "gae", Dst: "advantages", DefaultName: "DefaultGAE", golden: "gae.json",
+		Kind:    Advantage, Method: "GAE", C: "gae", Dst: "advantages", DefaultName: "DefaultGAE", golden: "gae.json", OverBatch: true,
 		Reads: []string{"seq_offsets", "values", tokenRewards}, Alias: []string{"token_rewards"},
 		computation: with(func(opt *Options) *reweight.GAEOptions { return &opt.GAE },
 			func(ws *workspace, dst []float32, b *batch, o reweight.GAEOptions) error {
@@ -397,7 +397,7 @@ var table = []*Entry{
 		Name: "empg", Title: "EMPG", Source: "2509.09265",
 		Doc:     "others', by the entropy of spans, with a bonus for the next",
 		Formula: "M less the mean over spans of M's mean in each, M = A g_s + ζ f_next; g_s = e^(-k x)/mean, f = e^(-k' x), k and k' are `K` and `KFuture`; x is H̄_s scaled to [0, 1] over the batch, and the mean is over its spans",
-		Kind:    Advantage, Method: "EMPG", C: "empg", Dst: "advantages", DefaultName: "DefaultEMPG", golden: "empg.json",
+		Kind:    Advantage, Method: "EMPG", C: "empg", Dst: "advantages", DefaultName: "DefaultEMPG", golden: "empg.json", OverBatch: true,
 		Reads: []string{"seq_offsets", "span_ids", "advantages", "entropy"}, Alias: []string{"advantages", "entropy"},
 		computation: with(func(opt *Options) *reweight.EMPGOptions { return &opt.EMPG }, (*workspace).EMPG,
 			func(b *reference.Batch, o reweight.EMPGOptions) []float64 {
