@@ -87,6 +87,9 @@ type Entry struct {
 	// NoDefault is the field of its options that somebody has to set, "" if all have defaults.
 	NoDefault string
 
+	// NotZero has the fields of its options that are refused where they are 0 and the others are not.
+	NotZero []string
+
 	// Flags are its options on the command line. Those of uniform are of every loss.
 	Flags []Flag
 
