@@ -29,6 +29,7 @@ type Options struct {
 	OffPolicyMask     OffPolicyMaskOptions
 	ActFocus          reweight.ActFocusOptions
 	EntropyMask       reweight.EntropyMaskOptions
+	ClipB             reweight.ClipBOptions
 	Reject            reweight.RejectOptions
 	Loss              reweight.LossOptions
 	ValueLoss         reweight.ValueLossOptions
@@ -45,7 +46,7 @@ func defaults() Options {
 		Overlong: reweight.DefaultOverlongPenalty, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
 		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, OTB: reweight.DefaultOTB, OTBTurns: reweight.DefaultOTBTurns, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
 		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, GDPO: reweight.DefaultGDPO, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
-		IcePop: reweight.DefaultIcePop, FIPO: reweight.DefaultFIPO, RLSD: reweight.DefaultRLSD, OffPolicyMask: OffPolicyMaskOptions{math.NaN()}, ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
+		IcePop: reweight.DefaultIcePop, FIPO: reweight.DefaultFIPO, RLSD: reweight.DefaultRLSD, OffPolicyMask: OffPolicyMaskOptions{math.NaN()}, ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask, ClipB: reweight.DefaultClipB,
 		Reject: reweight.DefaultReject, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
 	}
 }
@@ -415,6 +416,16 @@ var table = []*Entry{
 				mask, _ := reference.EntropyMask(b, o.Rho)
 				return mask
 			}),
+	},
+	{
+		Name: "clip_b", Title: "Clip_B", Source: "2602.03392",
+		Doc:     "0 for advantages below 0 where they would sharpen the policy most",
+		Formula: "0 where A < 0 and S is below its mean over the batch by more than `Mu` standard deviations, else 1; S = e^l_old (H + l_old)",
+		Kind:    Weight, Method: "ClipB", C: "clip_b", Dst: "weights", DefaultName: "DefaultClipB", NotZero: []string{"Mu"}, golden: "clip_b.json",
+		SingleEntropies: true, OverBatch: true,
+		Reads: []string{"advantages", "old_logprobs", "entropy"}, Alias: []string{"advantages", "old_logprobs", "entropy"},
+		computation: with(func(opt *Options) *reweight.ClipBOptions { return &opt.ClipB }, (*workspace).ClipB,
+			func(b *reference.Batch, o reweight.ClipBOptions) []float64 { return reference.ClipB(b, o.Mu) }),
 	},
 	policy(&reweight.DefaultGSPO, Entry{
 		Name: "gspo", Title: "GSPO", Source: "2507.18071",
