@@ -69,8 +69,11 @@ type Entry struct {
 	// role, as Batch.Arrays has them; "a|b" is either of two.
 	Reads []string
 
-	Masked float32  // what masked tokens get
-	Alias  []string // the arrays that the output may be in place of; Any for every []float32 that has an element per token
+	Masked float32 // what masked tokens get
+
+	// Alias has the arrays that the output may be in place of; Any stands for every []float32 that
+	// has an element per token.
+	Alias []string
 
 	// SingleEntropies says that it reads the entropy of single tokens, and not a mean only.
 	SingleEntropies bool
@@ -355,7 +358,8 @@ func init() {
 		}
 		switch {
 		case e.loss != nil && e.loss.Policy.Traits().Unweighted:
-			e.Without = map[Kind]string{Factor: e.Name + " has no factors of tokens", Weight: e.Name + " has no weights of tokens"}
+			e.Without = map[Kind]string{Factor: e.Name + " has no factors of tokens",
+				Weight: e.Name + " has no weights of tokens"}
 		case slices.Contains(e.Reads, "reward_parts"):
 			e.Without = map[Kind]string{Reward: "the advantages are made from the parts of the reward, to which nothing is added"}
 		}
@@ -554,7 +558,8 @@ func (s Scheme) check(b *reweight.Batch) error {
 	}
 	// Parse has looked at the loss of the names; this one may be another.
 	if policy := s.Options.Loss.Policy; traitsOf(policy).Unweighted && s.hasKind(Factor) {
-		return &reweight.InputError{Arg: "Options.Loss.Policy", Index: -1, Problem: fmt.Sprintf("is %v, want one with factors of tokens, which %s has", policy, s.Name)}
+		return &reweight.InputError{Arg: "Options.Loss.Policy", Index: -1,
+			Problem: fmt.Sprintf("is %v, want one with factors of tokens, which %s has", policy, s.Name)}
 	}
 	for _, a := range [...]struct {
 		field   string

@@ -250,7 +250,8 @@ func TestHelp(t *testing.T) {
 
 func TestOutputCannotBeWritten(t *testing.T) {
 	good := write(t, embedded(t))
-	for _, args := range [][]string{{good}, {good, "-format", "json"}, {"-h"}, {"convert", "-h"}, {"show", frozenLakeCopy(t)}} {
+	for _, args := range [][]string{{good}, {good, "-format", "json"}, {"-h"}, {"convert", "-h"},
+		{"show", frozenLakeCopy(t)}} {
 		program.CannotWrite(t, args...)
 	}
 }
@@ -264,7 +265,8 @@ func TestBrokenPipe(t *testing.T) {
 	r.Close()
 	defer w.Close()
 	var stderr bytes.Buffer
-	if status := run([]string{"show", frozenLakeCopy(t)}, w, &stderr); status != cli.BrokenPipeStatus || stderr.Len() > 0 {
+	if status := run([]string{"show", frozenLakeCopy(t)}, w, &stderr); status != cli.BrokenPipeStatus ||
+		stderr.Len() > 0 {
 		t.Errorf("status %d, %q", status, &stderr)
 	}
 }

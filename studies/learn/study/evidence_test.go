@@ -112,7 +112,8 @@ func armsTable(of, arms []Effect) string {
 		for _, cell := range TheArms.Cells {
 			run := changed(cell, change)
 			e := effectOf(effects, run, actFocus)
-			fmt.Fprintf(&b, " %.1f | %s | %s |", 100*e.Uniform, differenceText(e), differenceText(effectOf(effects, run, "aem")))
+			fmt.Fprintf(&b, " %.1f | %s | %s |", 100*e.Uniform, differenceText(e),
+				differenceText(effectOf(effects, run, "aem")))
 		}
 		fmt.Fprintln(&b)
 	}
