@@ -6,6 +6,7 @@
 //	go -C studies/learn run . -map -out map      # the map: hours of two cores
 //	go -C studies/learn run . -arms -out map     # its arms, after it: an hour
 //	go -C studies/learn run . -tags -out map     # tags, alpha and beta, after both: ten minutes
+//	go -C studies/learn run . -posthoc -out map  # two questions that came up after the map: minutes
 //	go -C studies/learn run . -rates -out map    # more rates, after the map: four hours
 //
 // It goes on from the runs that are in the folder of -out, and can be ended at any time. When all
@@ -27,11 +28,12 @@ import (
 
 func main() {
 	one := map[string]*bool{
-		"map":   flag.Bool("map", false, "do the map of plan.md"),
-		"arms":  flag.Bool("arms", false, "do the arms of plan-arms.md, for which the map must be done"),
-		"tags":  flag.Bool("tags", false, "do the runs of plan-tags.md, after map and arms"),
-		"rates": flag.Bool("rates", false, "do the runs of plan-rates.md, after the map"),
-		"smoke": flag.Bool("smoke", false, "do a part of map and arms with little training, which shows that they run"),
+		"map":     flag.Bool("map", false, "do the map of plan.md"),
+		"arms":    flag.Bool("arms", false, "do the arms of plan-arms.md, for which the map must be done"),
+		"tags":    flag.Bool("tags", false, "do the runs of plan-tags.md, after map and arms"),
+		"rates":   flag.Bool("rates", false, "do the runs of plan-rates.md, after the map"),
+		"posthoc": flag.Bool("posthoc", false, "do what was asked after the map was seen"),
+		"smoke":   flag.Bool("smoke", false, "do a part of map and arms with little training, which shows that they run"),
 	}
 	out := flag.String("out", "learn-out", "the `folder` for the runs of each study, the effects and the figure")
 	flag.Parse()
@@ -41,7 +43,7 @@ func main() {
 			names = append(names, name)
 		}
 	}
-	err := errors.New("want one of -map, -arms, -tags, -rates and -smoke, and nothing else")
+	err := errors.New("want one of -map, -arms, -tags, -rates, -posthoc and -smoke, and nothing else")
 	if len(names) == 1 && flag.NArg() == 0 {
 		switch names[0] {
 		case "map":
@@ -52,6 +54,8 @@ func main() {
 			err = doTags(study.TheTags, *out, train.Default)
 		case "rates":
 			err = doRates(study.TheRates, *out, train.Default)
+		case "posthoc":
+			err = doPostHoc(study.TheMap, *out, train.Default)
 		case "smoke":
 			little := train.Default
 			little.Demonstrations, little.Iterations = little.Demonstrations/8, little.Iterations/4
@@ -140,6 +144,22 @@ func doRates(r study.Rates, folder string, settings train.Settings) error {
 	}
 	_, err = study.Continue(filepath.Join(folder, "rates.csv"), rows, r.Runs(), settings, said)
 	return err
+}
+
+// doPostHoc does what was asked after the map was seen.
+func doPostHoc(m study.Map, folder string, settings train.Settings) error {
+	rows, err := read(folder, "runs.csv")
+	if err != nil {
+		return err
+	}
+	if _, err := study.Continue(filepath.Join(folder, "posthoc.csv"), rows, study.PostHoc(), settings, said); err != nil {
+		return err
+	}
+	idle, err := m.AEMIdle(settings, rows)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "aem-idle.csv"), idle, 0o666)
 }
 
 // read returns the runs of these files.

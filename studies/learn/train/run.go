@@ -72,7 +72,7 @@ var variants = map[string]func(opt *reweight.ActFocusOptions){
 	ActFocusAlpha0:      func(opt *reweight.ActFocusOptions) { opt.Alpha = 0 },
 	ActFocusAlpha03:     func(opt *reweight.ActFocusOptions) { opt.Alpha = 0.3 },
 
-	ActFocusAlpha0WithoutBeta:  func(opt *reweight.ActFocusOptions) { opt.Alpha, opt.Beta = 0, 0 },
+	ActFocusAlpha0WithoutBeta:  func(opt *reweight.ActFocusOptions) { opt.Alpha, opt.Beta = 1e-6, 0 }, // both 0 are refused
 	ActFocusAlpha03WithoutBeta: func(opt *reweight.ActFocusOptions) { opt.Alpha, opt.Beta = 0.3, 0 },
 }
 
