@@ -22,20 +22,23 @@ func TestEvidence(t *testing.T) {
 	page := string(must.Get(os.ReadFile(results)))
 	short := string(must.Get(os.ReadFile(docs + "evidence.md")))
 	rows := must.Get(Read(folder + "runs.csv"))
-	effects := must.Get(TheMap.Effects(rows))
+	ofMap := must.Get(TheMap.Effects(rows))
 	all := must.Get(Read(folder + "arms.csv"))
 	maps.Copy(all, rows)
 	arms := must.Get(TheArms.Effects(all))
-	page = between(t, page, "the map", mapTable(effects))
-	page = between(t, page, "the end", endTable(effects))
+	page = between(t, page, "the map", mapTable(ofMap))
+	page = between(t, page, "the end", endTable(ofMap))
+	asked := must.Get(Read(folder + "posthoc.csv"))
+	maps.Copy(asked, rows)
+	page = between(t, page, "the post hoc runs", postHocTable(must.Get(effects(asked, PostHoc()))))
 	page = between(t, page, "the rates", ratesTable(rows))
-	page = between(t, page, "the arms", armsTable(effects, arms))
-	page = between(t, page, "the end of the arms", armsEndTable(effects, arms))
-	short = between(t, short, "the summary", summaryTable(effects))
+	page = between(t, page, "the arms", armsTable(ofMap, arms))
+	page = between(t, page, "the end of the arms", armsEndTable(ofMap, arms))
+	short = between(t, short, "the summary", summaryTable(ofMap))
 	for path, want := range map[string]string{
-		folder + "effects.csv":      string(EffectsCSV(effects)),
+		folder + "effects.csv":      string(EffectsCSV(ofMap)),
 		folder + "arms-effects.csv": string(EffectsCSV(arms)),
-		docs + "map.svg":            string(TheMap.Figure(effects)),
+		docs + "map.svg":            string(TheMap.Figure(ofMap)),
 		docs + "evidence.md":        short,
 		results:                     page,
 	} {
@@ -104,6 +107,15 @@ func endTable(effects []Effect) string {
 		fmt.Fprintln(&b)
 	}
 	return b.String()
+}
+
+// postHocTable has the one effect of the post hoc runs.
+func postHocTable(of []Effect) string {
+	e := of[0]
+	return fmt.Sprintf("| L 0, q 0, both at 0.01, post hoc | uniform | ActFocus, difference | median | uniform, end | difference | lost |\n"+
+		"|---|---|---|---|---|---|---|\n| | %.1f | %s (%s to %s) | %s | %.1f | %s (%s to %s) | %d, %d |\n",
+		100*e.Uniform, points(e.Difference), points(e.Low), points(e.High), points(e.Median),
+		100*e.UniformFinal, points(e.Final), points(e.FinalLow), points(e.FinalHigh), e.UniformLost, e.Lost)
 }
 
 // endText is the difference at the end with its interval, the median of the differences of the mean success, and the
