@@ -75,6 +75,10 @@ type Entry struct {
 	// SingleEntropies says that it reads the entropy of single tokens, and not a mean only.
 	SingleEntropies bool
 
+	// OverBatch says that the result of a token has sums over the batch in it, so that the order of
+	// the trajectories can change its last bits.
+	OverBatch bool
+
 	// One says why another entry with the same One cannot be in a step with it, and Without why
 	// an entry of that kind cannot. None of it is so where they are empty.
 	One     string
@@ -82,6 +86,9 @@ type Entry struct {
 
 	// NoDefault is the field of its options that somebody has to set, "" if all have defaults.
 	NoDefault string
+
+	// NotZero has the fields of its options that are refused where they are 0 and the others are not.
+	NotZero []string
 
 	// Flags are its options on the command line. Those of uniform are of every loss.
 	Flags []Flag

@@ -29,13 +29,12 @@ type subject struct {
 
 // subjects are all entries, with their default options and others.
 var subjects = func() (all []subject) {
-	whole := []string{"actfocus", "reinforce++", "reinforce++_baseline", "gae", "gdpo", "empg", "entropy_mask"}
 	add := func(name, what string, change func(*subject)) {
 		e, err := Find(name)
 		if err != nil {
 			panic(err)
 		}
-		s := subject{Entry: e, name: strings.TrimSpace(name + " " + what), opt: e.Defaults(), whole: e.Kind >= Loss || slices.Contains(whole, name)}
+		s := subject{Entry: e, name: strings.TrimSpace(name + " " + what), opt: e.Defaults(), whole: e.Kind >= Loss || e.OverBatch}
 		s.opt.setMissing(0.02)
 		if change != nil {
 			change(&s)
@@ -153,8 +152,8 @@ func (s *subject) argument(field string) string {
 		return strings.ToLower(field)
 	case s.Name == "gae" && field == "TokenRewards":
 		return "rewards" // a parameter of GAE
-	case s.Name == "overlong" && field == "SeqOffsets":
-		return "penalties" // of which there are as many as trajectories
+	case s.PerTrajectory && field == "SeqOffsets":
+		return s.Dst // of which there are as many as trajectories
 	}
 	return field
 }
@@ -213,7 +212,7 @@ func (s *subject) only(b *reweight.Batch) *reweight.Batch {
 	for _, a := range s.arrays(b) {
 		reflect.ValueOf(c).Elem().FieldByName(a.Field).Set(reflect.ValueOf(a.Data).Elem())
 	}
-	if s.Name == "overlong" { // one penalty per trajectory
+	if s.PerTrajectory {
 		c.Rewards = b.Rewards
 	}
 	return c
@@ -221,7 +220,7 @@ func (s *subject) only(b *reweight.Batch) *reweight.Batch {
 
 // size returns how many elements the output has.
 func (s *subject) size(b *reweight.Batch) int {
-	if s.Name == "overlong" {
+	if s.PerTrajectory {
 		return b.Trajectories()
 	}
 	return b.Tokens()
@@ -503,18 +502,12 @@ func TestEntriesNotFinite(t *testing.T) {
 // written.
 func TestEntriesShapes(t *testing.T) {
 	b := random(rand.New(rand.NewPCG(3, 5)), 7, 3) // whose last trajectory is not empty
-	parameters := map[Kind]string{Advantage: "advantages", Factor: "factors", Weight: "weights", Loss: "grad", Critic: "grad"}
-	byName := map[string]string{"overlong": "penalties", "kl_rewards": "rewards", "entropy_mask": "mask"}
 	units := map[reweight.Unit]string{reweight.PerToken: "token", reweight.PerTrajectory: "trajectory"}
 	var ws reweight.Workspace
 	for _, s := range subjects {
 		s.paired(b)
-		parameter := byName[s.Name]
-		if parameter == "" {
-			parameter = parameters[s.Kind]
-		}
 		for _, more := range []int{-1, 1} {
-			s.wantError(t, &ws, s.size(b)+more, s.only(b), parameter, -1)
+			s.wantError(t, &ws, s.size(b)+more, s.only(b), s.Dst, -1)
 		}
 		for _, a := range s.arrays(b) {
 			n := a.Len()

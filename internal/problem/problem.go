@@ -209,7 +209,7 @@ var Arguments = arguments(
 	"Returns", "NewValues", "Clip", "DecayNeg", "DecayPos", "KL", "KLCoef", "Policy", "PowerNeg", "PowerPos",
 	"RatioCap", "Sequence", "TauNeg", "TauPos", "old", "RolloutLogprobs", "delta", "High", "Level", "Low",
 	"Statistic", "TeacherLogprobs", "Filter", "HalfLife", "Safety", "SumSqProbs", "RewardParts", "Parts",
-	"RewardWeights", "CovCoef", "CovHigh", "CovLow", "CovShare",
+	"RewardWeights", "CovCoef", "CovHigh", "CovLow", "CovShare", "Mu",
 )
 
 // arguments returns the arguments of these names in Go.
