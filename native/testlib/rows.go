@@ -43,7 +43,7 @@ func (ids rowIDs) c() C.reweight_ids {
 	return C.reweight_ids{data: unsafe.Pointer(unsafe.SliceData(ids.narrow))}
 }
 
-// TokenStats is that of *reweight.Workspace.
+// TokenStats is the method of *reweight.Workspace in C.
 func (r *Runner) TokenStats(dst reweight.Stats, logits reweight.Logits, ids []int32,
 	opt reweight.TokenStatsOptions) error {
 	return r.tokenStats(dst, viewOf(logits), rowIDs{narrow: ids}, opt)
@@ -58,7 +58,7 @@ func (r *Runner) tokenStats(dst reweight.Stats, logits view, ids rowIDs, opt rew
 	return r.result(code, false)
 }
 
-// RowGradient is that of *reweight.Workspace.
+// RowGradient is the method of *reweight.Workspace in C.
 func (r *Runner) RowGradient(dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput,
 	opt reweight.RowGradientOptions) error {
 	return r.rowGradient(viewOf(dst), viewOf(logits), rowIDs{narrow: ids}, of, opt)

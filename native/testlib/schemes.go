@@ -44,7 +44,7 @@ func orNil[E any](x []E) []E {
 	return x
 }
 
-// ActFocus is that of *reweight.Workspace.
+// ActFocus is the method of *reweight.Workspace in C.
 func (r *Runner) ActFocus(weights []float32, b *reweight.Batch,
 	opt reweight.ActFocusOptions) (reweight.ActFocusResult, error) {
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
@@ -61,7 +61,7 @@ func (r *Runner) ActFocus(weights []float32, b *reweight.Batch,
 		Sigma: float64(r.actFocus.sigma)}, nil
 }
 
-// AEM is that of *reweight.Workspace.
+// AEM is the method of *reweight.Workspace in C.
 func (r *Runner) AEM(factors []float32, b *reweight.Batch, opt reweight.AEMOptions) error {
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spansOf(b))
 	defer C.free(ws.scratch)
@@ -70,7 +70,7 @@ func (r *Runner) AEM(factors []float32, b *reweight.Batch, opt reweight.AEMOptio
 	return r.result(C.call_aem(r.functions, ws, floats(factors), batch(b), options, r.errorOf()), true)
 }
 
-// GRPO is that of *reweight.Workspace.
+// GRPO is the method of *reweight.Workspace in C.
 func (r *Runner) GRPO(advantages []float32, b *reweight.Batch, opt reweight.GRPOOptions) error {
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
 	defer C.free(ws.scratch)
@@ -81,7 +81,7 @@ func (r *Runner) GRPO(advantages []float32, b *reweight.Batch, opt reweight.GRPO
 	return r.result(C.call_grpo(r.functions, ws, floats(advantages), batch(b), options, r.errorOf()), true)
 }
 
-// GAE is that of *reweight.Workspace.
+// GAE is the method of *reweight.Workspace in C.
 func (r *Runner) GAE(advantages, returns, rewards []float32, b *reweight.Batch, opt reweight.GAEOptions) error {
 	options := C.reweight_gae_options{gamma: C.double(opt.Gamma), lambda: C.double(opt.Lambda)}
 	return r.result(C.call_gae(r.functions, r.workspace(), floats(advantages), floats(returns), floats(rewards),
@@ -97,7 +97,7 @@ func spansOf(b *reweight.Batch) int {
 	return spans
 }
 
-// Loss is that of *reweight.Workspace.
+// Loss is the method of *reweight.Workspace in C.
 func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch,
 	opt reweight.LossOptions) (reweight.LossResult, error) {
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spansOf(b))
@@ -113,14 +113,14 @@ func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch,
 		KLLoss: float64(q.kl_loss)}, nil
 }
 
-// KLRewards is that of *reweight.Workspace.
+// KLRewards is the method of *reweight.Workspace in C.
 func (r *Runner) KLRewards(rewards []float32, b *reweight.Batch, opt reweight.KLRewardsOptions) error {
 	options := C.reweight_kl_rewards_options{kl: C.int32_t(opt.KL), kl_coef: C.double(opt.KLCoef)}
 	return r.result(C.call_kl_rewards(r.functions, r.workspace(), floats(rewards), batch(b), options, r.errorOf()),
 		true)
 }
 
-// ValueLoss is that of *reweight.Workspace.
+// ValueLoss is the method of *reweight.Workspace in C.
 func (r *Runner) ValueLoss(grad []float32, b *reweight.Batch,
 	opt reweight.ValueLossOptions) (reweight.ValueLossResult, error) {
 	options := C.reweight_value_loss_options{clip: C.double(opt.Clip), norm_length: C.int64_t(opt.NormLength),

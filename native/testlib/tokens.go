@@ -23,7 +23,7 @@ func int32s(x []int32) *C.int32_t        { return (*C.int32_t)(unsafe.SliceData(
 func int64s(x []int64) *C.int64_t        { return (*C.int64_t)(unsafe.SliceData(x)) }
 func roles(x []reweight.Role) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(x)) }
 
-// MaskedMoments is that of *reweight.Workspace.
+// MaskedMoments is the method of *reweight.Workspace in C.
 func (r *Runner) MaskedMoments(x []float32, role []reweight.Role, set reweight.RoleSet,
 	shift float64) (reweight.Moments, error) {
 	code := C.call_masked_moments(r.functions, r.workspace(), &r.moments, floats(x), roles(role), C.int64_t(len(x)),
@@ -34,7 +34,7 @@ func (r *Runner) MaskedMoments(x []float32, role []reweight.Role, set reweight.R
 	return reweight.Moments{N: int(r.moments.n), Sum: float64(r.moments.sum), Squares: float64(r.moments.squares)}, nil
 }
 
-// ActFocusWeights is that of *reweight.Workspace.
+// ActFocusWeights is the method of *reweight.Workspace in C.
 func (r *Runner) ActFocusWeights(dst, signal []float32, role []reweight.Role, mean, sigma float64,
 	opt reweight.ActFocusOptions) error {
 	code := C.call_actfocus_weights(r.functions, r.workspace(), floats(dst), floats(signal), roles(role),
@@ -47,35 +47,35 @@ func actFocusOptions(opt reweight.ActFocusOptions) C.reweight_actfocus_options {
 		signal: C.int32_t(opt.Signal)}
 }
 
-// SpanMeans is that of *reweight.Workspace.
+// SpanMeans is the method of *reweight.Workspace in C.
 func (r *Runner) SpanMeans(dst, x []float32, offsets []int32) error {
 	code := C.call_span_means(r.functions, r.workspace(), floats(dst), C.int64_t(len(dst)), floats(x),
 		C.int64_t(len(x)), int32s(offsets), r.errorOf())
 	return r.result(code, false)
 }
 
-// MinMax is that of *reweight.Workspace.
+// MinMax is the method of *reweight.Workspace in C.
 func (r *Runner) MinMax(lo, hi, x []float32, offsets []int32) error {
 	code := C.call_min_max(r.functions, r.workspace(), floats(lo), floats(hi), C.int64_t(len(lo)), floats(x),
 		C.int64_t(len(x)), int32s(offsets), r.errorOf())
 	return r.result(code, false)
 }
 
-// ExpScale is that of *reweight.Workspace.
+// ExpScale is the method of *reweight.Workspace in C.
 func (r *Runner) ExpScale(dst, x []float32, lo float32, rate float64) error {
 	code := C.call_exp_scale(r.functions, r.workspace(), floats(dst), floats(x), C.int64_t(len(x)), C.float(lo),
 		C.double(rate), r.errorOf())
 	return r.result(code, false)
 }
 
-// Multiply is that of *reweight.Workspace.
+// Multiply is the method of *reweight.Workspace in C.
 func (r *Runner) Multiply(dst, a, b []float32) error {
 	code := C.call_multiply(r.functions, r.workspace(), floats(dst), floats(a), floats(b), C.int64_t(len(dst)),
 		r.errorOf())
 	return r.result(code, false)
 }
 
-// Surrogate is that of *reweight.Workspace.
+// Surrogate is the method of *reweight.Workspace in C.
 func (r *Runner) Surrogate(grad, logprobs, old, advantages, weights []float32, role []reweight.Role, scale float64,
 	opt reweight.LossOptions) (reweight.SurrogateSums, error) {
 	ws := r.workspaceFor(len(role), 0, 0)
@@ -126,7 +126,7 @@ func layOutLoss(opt reweight.LossOptions) (c C.reweight_loss_options) {
 	return c
 }
 
-// Whiten is that of *reweight.Workspace.
+// Whiten is the method of *reweight.Workspace in C.
 func (r *Runner) Whiten(dst, x []float32, role []reweight.Role) error {
 	code := C.call_whiten(r.functions, r.workspace(), floats(dst), floats(x), roles(role), C.int64_t(len(role)),
 		r.errorOf())
