@@ -12,7 +12,7 @@ import numpy.typing as npt
 import reweight
 
 from . import _tags
-from ._credit import Credit, Tag
+from ._credit import Credit
 from ._layout import Layout, to_numpy
 from ._pages import first_answered
 from ._step import TrainerStep, finite, outcomes, per_trajectory, scalars
@@ -71,6 +71,7 @@ def token_advantages(
     log: gets the scalars that describe what the credit does to this batch, of all processes:
         credit/advantage                  mean |A| of the response tokens, if the scheme makes A
         credit/actions                    action tokens
+        credit/ambiguous                  responses with an opening tag that was passed over for another one
         credit/no_action                  share of trajectories with a response that have none
         credit/action_share               share of the response tokens that are actions
         credit/action_weight              their share of sum |w f|
@@ -116,13 +117,14 @@ def token_advantages(
             rows[name] = layout.pack(name, x).astype(np.float32, copy=False)
     if "actfocus" not in (e.name for e in credit.step().entries):
         rows["role"] = response.view(np.uint8)
-    elif credit.tags is None:
+    elif not credit.wants_actions:
         rows["role"] = np.where(response, np.uint8(reweight.ACTION), np.uint8(reweight.MASKED))
     elif token_ids is None:
         raise reweight.InputError("token_ids", "is None, want the ids in which the tags of actions are found")
     else:
         ids = layout.pack("token_ids", token_ids).astype(np.int64, copy=False)
-        rows["role"] = _roles(response, ids, layout.offsets, credit.tags, credit.tokenizer or tokenizer)
+        rows["role"], ambiguous = _roles(response, ids, layout.offsets, credit, credit.tokenizer or tokenizer)
+        rows["ambiguous"] = np.array([ambiguous])
     for name, x in (("group_ids", group_ids), ("rewards", rewards)):
         if x is not None:
             if len(x) != len(layout.lengths):
@@ -206,6 +208,8 @@ def _computed(
         weights = np.where(kept, weights * rows["weights"], np.float32(0))
     if log is not None:
         log.update(scalars(step, batch, weights))
+        if "ambiguous" in rows:
+            log["credit/ambiguous"] = float(rows["ambiguous"].sum())
     made *= weights
     if aggregation == "token_mean":
         made *= np.float32(kept.sum() / (weights.sum(dtype=np.float64) or np.inf))  # 0 where all weights are
@@ -217,19 +221,20 @@ def _computed(
 
 
 def _roles(
-    response: npt.NDArray[np.bool_],
-    ids: npt.NDArray[np.int64],
-    offsets: npt.NDArray[np.int64],
-    tags: Tuple[Tag, Tag],
-    tokenizer: Any,
-) -> npt.NDArray[np.uint8]:
-    """Returns the role of each token: an action strictly between two tags of one response."""
-    opening, closing = tags
-    if not isinstance(opening, str) or not isinstance(closing, str):
-        roles: npt.NDArray[np.uint8] = reweight.roles_from_mask(
-            response, ids, open_tag=[int(i) for i in opening], close_tag=[int(i) for i in closing], seq_offsets=offsets
-        )
-        return roles
+    response: npt.NDArray[np.bool_], ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], credit: Credit, tokenizer: Any
+) -> Tuple[npt.NDArray[np.uint8], int]:
+    """Returns the role of each token, and how many responses have an opening tag that was passed over for another one."""
+    if credit.action is not None:
+        return _tags.labelled(response, ids, offsets, credit.action, tokenizer), 0
+    pairs = credit.pairs()
+    if not isinstance(pairs[0][0], str):
+        found = [
+            reweight.roles_from_mask(
+                response, ids, open_tag=[int(i) for i in opening], close_tag=[int(i) for i in closing], seq_offsets=offsets
+            )
+            for opening, closing in pairs
+        ]
+        return np.maximum.reduce(found), 0
     if tokenizer is None:
         raise reweight.InputError("tokenizer", "is None, want one for tags that are strings (or tags that are token ids)")
-    return _tags.roles(response, ids, offsets, (opening, closing), tokenizer)
+    return _tags.roles(response, ids, offsets, pairs, tokenizer, credit.tags_as)

@@ -9,10 +9,12 @@ import numpy as np
 
 import reweight
 
+from .._generated import TAG_PRESETS
 from .._program import PROGRAM, find
 from .._step import Step, scheme
 from ._pages import Pages
 from ._step import reads
+from ._tags import Labels, named
 
 Tag = Union[str, Sequence[int]]
 
@@ -39,9 +41,16 @@ class Credit:
     signal: what ActFocus orders action tokens by. "surprisal" is -old_logprobs; "log_ratio" is
         old_logprobs - ref_logprobs; "energy" is the paper's own, in TRL with a reference and install(head=True).
         Callers of token_advantages who have the arrays may use "energy" and "ref_entropy".
-    tags: the tags that open and close an action of ActFocus: two strings, or two sequences of token ids. The tokens
-        strictly between them are actions, if both tags are in one response. A token that holds a part of a tag is not
-        an action. None: all response tokens are actions.
+    tags: where the actions of ActFocus are. Names of presets with + between them: "answer", "tool_call", "json", "react",
+        "boxed", "code". Or what opens and what closes an action, two strings or two sequences of token ids; or a list
+        of such pairs. The tokens strictly between both tags in one response are actions. Of several opening tags before
+        a closing one the last counts, and strings in a closed block of <think> do not. "\\n" as the closing string is the
+        end of the line or of the response, "" that of the response. A pair such as "{" and "}", or "\\boxed{" and "}",
+        encloses balanced brackets. None: all response tokens are actions. docs/formats.md has all rules.
+    tags_as: whether the tokens that hold a part of a tag are "reasoning" or "action". Evidence has not settled which is
+        better.
+    action: in the place of tags, a function of the ids of one response, their texts and the tokenizer. It returns a mask,
+        bools that are true at actions, or labels, 1 for reasoning and 2 for an action, as many as there are ids.
     tokenizer: decodes token ids, for tags that are strings. None: the trainer's own, in verl, TRL and OpenRLHF.
     lambda_, guard, scope: options of AEM (arXiv 2605.00425), as reweight.aem has them.
     entropy: "exact": the entropy of the old policy at each token. "surprisal": -old_logprobs takes its place, for
@@ -67,7 +76,9 @@ class Credit:
     beta: float = 0.5
     eps: float = 1e-8
     signal: str = "surprisal"
-    tags: Optional[Tuple[Tag, Tag]] = ("<answer>", "</answer>")
+    tags: Union[None, str, Tuple[Tag, Tag], Sequence[Tuple[Tag, Tag]]] = ("<answer>", "</answer>")
+    tags_as: str = "reasoning"
+    action: Optional[Labels] = None
     tokenizer: Any = None
     lambda_: float = 1.0
     guard: float = 0.1
@@ -131,8 +142,26 @@ class Credit:
 
     @property
     def wants_actions(self) -> bool:
-        """Whether actions are looked for between tags."""
-        return self.tags is not None and any(e.name == "actfocus" for e in self.step().entries)
+        """Whether actions are looked for in token ids."""
+        wanted = self.tags is not None or self.action is not None
+        return wanted and any(e.name == "actfocus" for e in self.step().entries)
+
+    def pairs(self) -> Tuple[Tuple[Any, Any], ...]:
+        """Returns the pairs of tags: of strings, or of sequences of token ids."""
+        tags: Any = self.tags
+        if isinstance(tags, str):
+            found = named(tags)
+            if found is None:
+                want = f"want some of [{' '.join(TAG_PRESETS)}] with + between them, or what opens and what closes an action"
+                raise reweight.InputError("tags", f"is {tags!r}, {want}")
+            return found
+        if isinstance(tags, (list, tuple)) and len(tags) == 2 and all(isinstance(t, str) and t in TAG_PRESETS for t in tags):
+            raise reweight.InputError("tags", f'is {tags!r}, two names of presets, want "{"+".join(tags)}"')
+        all_ = [tags] if _is_pair(tags) else tags
+        if not isinstance(all_, (list, tuple)) or not all_ or not all(map(_is_pair, all_)) or len({type(p[0]) is str for p in all_}) > 1:
+            want = "want what opens and what closes an action: two strings or two sequences of token ids, or a list of such pairs"
+            raise reweight.InputError("tags", f"is {tags!r}, {want}")
+        return tuple((opening, closing) for opening, closing in all_)
 
     def check(self, trainer: str, own: Mapping[str, str], keeps: Sequence[str] = (), audits: bool = False) -> None:
         """Raises InputError for a wrong option, which a trainer would meet only after its first rollouts, and if the
@@ -206,9 +235,12 @@ class Credit:
             raise reweight.InputError("entropy", problem)
         if self.not_finite not in ("ignore", "error"):
             raise reweight.InputError("not_finite", f'is "{self.not_finite}", want one of [ignore error]')
-        if self.tags is not None and not _are_tags(self.tags):
-            want = "want what opens and what closes an action: two strings or two sequences of token ids"
-            raise reweight.InputError("tags", f"is {self.tags!r}, {want}")
+        if self.tags_as not in ("reasoning", "action"):
+            raise reweight.InputError("tags_as", f'is "{self.tags_as}", want one of [reasoning action]')
+        if self.action is not None and not callable(self.action):
+            raise reweight.InputError("action", f"is {self.action!r}, want a function of ids, texts and the tokenizer")
+        if self.tags is not None and not isinstance(self.pairs()[0][0], str) and self.tags_as == "action":
+            raise reweight.InputError("tags_as", 'is "action", which needs tags that are strings')
         if self.tokenizer is not None and not hasattr(self.tokenizer, "decode"):
             raise reweight.InputError("tokenizer", f"is {self.tokenizer!r}, want an object that decodes token ids")
         if not isinstance(self.show_every, int) or self.show_every < 0:
@@ -216,10 +248,12 @@ class Credit:
             raise reweight.InputError("show_every", problem)
 
 
-def _are_tags(tags: Any) -> bool:
-    """Returns whether it is two strings, or two sequences of integers, and none of them is empty."""
+def _is_pair(tags: Any) -> bool:
+    """Returns whether it is two strings, of which the first is not empty, or two sequences of integers that are not empty."""
     if not isinstance(tags, (list, tuple)) or len(tags) != 2:
         return False
     if any(isinstance(tag, str) for tag in tags):
-        return all(isinstance(tag, str) and tag for tag in tags)
+        return all(isinstance(tag, str) for tag in tags) and tags[0] != ""
+    if any(isinstance(x, (str, list, tuple)) for tag in tags if isinstance(tag, (list, tuple)) for x in tag):
+        return False
     return all(np.ndim(tag) == 1 and len(tag) and np.asarray(tag).dtype.kind in "iu" for tag in tags)
