@@ -33,8 +33,8 @@ and with its own advantages, which its trainer used. The texts of the tokens are
 in the file, in a safetensors file the list vocab of its metadata, or those of
 -vocab-file.
 
-An audit by python -m reweight audit, or of a trainer's run, is printed too: its folder or its
-audit.json is the FILE.
+An audit, by python -m reweight audit or of a trainer's run, is printed too: FILE is its
+audit.json, or the folder of that.
 
 `
 
