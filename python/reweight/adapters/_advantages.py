@@ -15,7 +15,7 @@ from . import _tags
 from ._credit import Credit, Tag
 from ._layout import Layout, to_numpy
 from ._pages import first_answered
-from ._step import TrainerStep, outcomes, per_trajectory, scalars
+from ._step import TrainerStep, finite, outcomes, per_trajectory, scalars
 
 AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "token_sum")
 
@@ -35,6 +35,7 @@ def token_advantages(
     group_ids: Any = None,
     seq_offsets: Any = None,
     prompt_ids: Any = None,
+    weights: Any = None,
     gather: Optional[Gather] = None,
     log: Optional[Dict[str, float]] = None,
     **arrays: Any,
@@ -62,6 +63,8 @@ def token_advantages(
         that is then alone in its group gets 0 too.
     group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
     prompt_ids: the tokens before the tokens of mask, B sequences; for the pages of credit.show_every alone.
+    weights: of each token, of the layout of mask, at least 0: they are multiplied into those of the scheme. The weights
+        of the scheme "measured" come in here.
     gather: for trainers whose processes hold a part of the batch each. Called once with a
         dict; returns the dicts of all processes, and which of them is this one's. Sums,
         means and groups are then taken over all.
@@ -95,6 +98,15 @@ def token_advantages(
     if sampled is not None and (kept & ~response).any():
         raise reweight.InputError("sampled", "is 0 at a token of mask, want all tokens of the loss among the sampled")
     rows: Dict[str, Any] = {"lengths": layout.lengths, "kept": kept}
+    if credit.audited and weights is None:
+        argument = "scheme" if credit.measured else "audit_every"
+        raise reweight.InputError(argument, f"is {getattr(credit, argument)}, which needs a trainer whose adapter audits runs")
+    if weights is not None:
+        rows["weights"] = layout.pack("weights", weights).astype(np.float32, copy=False)
+        wrong = kept & ~(finite(rows["weights"]) & (rows["weights"] >= 0))
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise reweight.InputError("weights", f"is {rows['weights'][at]}, want finite numbers of at least 0", at)
     if advantages is not None and ("advantages" in wanted or not credit.makes_advantages):
         arrays["advantages"] = advantages
     for name, x in arrays.items():
@@ -190,6 +202,8 @@ def _computed(
         warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
     if weights is None:
         weights = kept.astype(np.float32)
+    if "weights" in rows:
+        weights = np.where(kept, weights * rows["weights"], np.float32(0))
     if log is not None:
         log.update(scalars(step, batch, weights))
     made *= weights
