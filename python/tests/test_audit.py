@@ -15,6 +15,8 @@ from unittest import mock
 from xml.etree import ElementTree
 
 import numpy as np
+from support import golden
+
 import reweight
 from reweight import audit
 from reweight.audit import _command
@@ -184,6 +186,77 @@ class Statistics(unittest.TestCase):
         few = report(0.4, 12)
         self.assertEqual(few.verdict, "more")
         self.assertRegex(few.advice, r"Not enough prompts for advice: \d+ have different rewards, and about \d+ would be needed\.")
+
+    def test_shrunk(self):
+        """Weights to train with: the best ones with many prompts, and close to 1 where chance decides; in 0 to 2, and 1 for
+        a part without tokens."""
+        population = Population(300, np.random.default_rng(0), pull=3)
+        chance = np.random.default_rng(5)
+        S, T = population.truth(8)
+        best = np.linalg.solve(S + (T - S) / 8, S.sum(1))
+        for prompts, within in ((1500, 0.15), (20, 2)):
+            a = audit.Audit(PARTS)
+            for _ in range(prompts):
+                a.add(*population.draw(8, chance))
+            w = a.shrunk()
+            self.assertEqual((list(w), w["action"]), (list(PARTS), 1.0))
+            self.assertLess(np.abs(np.array([*w.values()]) - np.clip(best / best[0], 0, 2)).max(), within)
+            self.assertEqual(w, a.shrunk())  # drawn alike each time
+            raw = np.array([p.best.value for p in a.report().parts])
+            self.assertTrue((np.abs(np.array([*w.values()]) - 1) <= np.abs(np.clip(raw, 0, 2) - 1) + 1e-9).all() or (raw < 0).any())
+        away = []
+        for seed in range(12):  # no signal at all
+            chance, a = np.random.default_rng(seed), audit.Audit(PARTS)
+            for _ in range(30):
+                r, G = population.draw(8, chance)
+                a.add(chance.permutation(r), G)
+            away.append([abs(x - 1) for x in list(a.shrunk().values())[1:]])
+        self.assertLess(np.mean(away), 0.5)
+        a = audit.Audit(PARTS)
+        for _ in range(30):
+            r, G = population.draw(8, chance)
+            G[1], G[:, 1] = 0, 0
+            a.add(r, G)
+        self.assertEqual(a.shrunk()["tags"], 1)
+        a = audit.Audit(PARTS)
+        for _ in range(30):
+            r, G = population.draw(8, chance)
+            G[0], G[:, 0] = 0, 0
+            a.add(r, G)
+        self.assertEqual(a.shrunk(), dict.fromkeys(PARTS, 1.0))
+
+    def test_json(self):
+        """The file for `reweight show` has the sums of each prompt, and all that the report says; the golden audits of Go
+        are not stale."""
+        for case in golden("audit.json"):
+            file = case["file"]
+            sums = file.pop("audit")
+            schemes = {s["name"]: s["weights"] for s in sums["schemes"]}
+            a = audit.Audit(sums["parts"], schemes, sums["directions"], sums["layers"])
+            for p in sums["prompts"]:
+                key, answers = p.pop("key"), p.pop("answers")
+                a._prompts[key] = audit._Prompt(answers, **{name: np.array(x) for name, x in p.items()})
+            a._left_out = {str(i): "" for i in range(sums["left_out"])}
+            again = json.loads(a.as_json())
+            np.testing.assert_equal(again.pop("audit")["parts"], sums["parts"])
+            self.near(again, file, case["name"])
+            self.assertEqual(str(a.report()), case["text"])
+        one = audit.Audit(PARTS)
+        one.add([1, 0, 0], np.ones((3, 3, 3, 3)), key="q")
+        self.assertEqual(list(json.loads(one.as_json())), ["audit"])
+
+    def near(self, got, want, what):
+        self.assertIs(type(got), type(want), what)
+        if isinstance(want, dict):
+            self.assertEqual(list(got), list(want), what)
+        if isinstance(want, (dict, list)):
+            self.assertEqual(len(got), len(want), what)
+            for key in want if isinstance(want, dict) else range(len(want)):
+                self.near(got[key], want[key], f"{what} {key}")
+        elif isinstance(want, float):
+            self.assertLess(abs(got - want), 1e-7 * max(1, abs(want)), what)
+        else:
+            self.assertEqual(got, want, what)
 
     def test_files(self):
         """What save has written is loaded; anything else is an error."""
