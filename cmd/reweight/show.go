@@ -33,6 +33,9 @@ and with its own advantages, which its trainer used. The texts of the tokens are
 in the file, in a safetensors file the list vocab of its metadata, or those of
 -vocab-file.
 
+An audit, by python -m reweight audit or of a trainer's run, is printed too: FILE is its
+audit.json, or the folder of that.
+
 `
 
 func showCommand(args []string, out io.Writer) error {
@@ -44,6 +47,11 @@ func showCommand(args []string, out io.Writer) error {
 	vocabulary := flags.String("vocab-file", "", "the texts of the tokens: a JSON list, or the tokenizer.json of a model; a `file`")
 	rollouts := rolloutFlags(flags)
 	output := flags.String("html", "", "write a page into this `file`, and print nothing")
+	var notes []string
+	flags.Func("note", "a `sentence` of yours to print above, and again for more", func(note string) error {
+		notes = append(notes, note)
+		return nil
+	})
 	names, err := flags.Parse(showUsage, args, out)
 	if err != nil {
 		return err
@@ -73,6 +81,20 @@ func showCommand(args []string, out io.Writer) error {
 			return fmt.Errorf("-vocab-file: %w", err)
 		}
 	}
+	for _, name := range names {
+		audit := show.FindAudit(name)
+		if audit == "" {
+			continue
+		}
+		if len(names) > 1 || *output != "" {
+			return fmt.Errorf("%s: an audit, want it alone and without -html: its page lies beside it", printable.Text(audit))
+		}
+		report, err := show.ReadAudit(audit)
+		if err != nil {
+			return err
+		}
+		return show.WriteAudit(out, report)
+	}
 	src, err := opt.Open.Open(names...)
 	if err != nil {
 		return err
@@ -85,6 +107,7 @@ func showCommand(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	page.Notes = append(notes, page.Notes...)
 	page.Title = "Rollouts of " + printable.Text(strings.Join(names, ", "))
 	if *output != "" {
 		if err := atomicfile.Write(*output, page.WriteHTML); err != nil {

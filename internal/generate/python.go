@@ -19,6 +19,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/shape"
 	"github.com/seed621a2839/reweight/internal/version"
 	"github.com/seed621a2839/reweight/native"
+	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
@@ -160,6 +161,14 @@ from typing import Any, Dict, List, Optional, Sequence
 	out.WriteString("}\n\n# The arrays that each signal is made of.\nSIGNAL_ARRAYS = {\n")
 	for i, name := range native.Names(problem.Argument{C: "signal"}) {
 		fmt.Fprintf(&out, "    %q: %s,\n", name, tuple(reweight.Signal(i).Arrays()))
+	}
+	out.WriteString("}\n\n# The texts around actions, as chat templates and prompts write them.\nTAG_PRESETS = {\n")
+	for _, p := range rollout.TagPresets {
+		var pairs []string
+		for _, pair := range p.Tags {
+			pairs = append(pairs, fmt.Sprintf("(%q, %q)", pair[0], pair[1]))
+		}
+		fmt.Fprintf(&out, "    %q: (%s,),\n", p.Name, strings.Join(pairs, ", "))
 	}
 	out.WriteString("}\n\n# The policy losses by their numbers of which that is so: the factor of a token is that of its\n# sequence; the sequence may be the span; it chooses among the tokens of a call.\n")
 	for _, trait := range []struct {

@@ -45,6 +45,16 @@ SIGNAL_ARRAYS = {
     "log_ratio": ("old_logprobs", "ref_logprobs"),
 }
 
+# The texts around actions, as chat templates and prompts write them.
+TAG_PRESETS = {
+    "answer": (("<answer>", "</answer>"),),
+    "tool_call": (("<tool_call>", "</tool_call>"),),
+    "json": (("{", "}"),),
+    "react": (("Action:", "\n"), ("Action Input:", "\n"), ("Final Answer:", ""),),
+    "boxed": (("\\boxed{", "}"),),
+    "code": (("```", "```"),),
+}
+
 # The policy losses by their numbers of which that is so: the factor of a token is that of its
 # sequence; the sequence may be the span; it chooses among the tokens of a call.
 BY_SEQUENCE = (1, 2, 7, 10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -12,10 +11,10 @@ import numpy.typing as npt
 import reweight
 
 from . import _tags
-from ._credit import Credit, Tag
+from ._credit import Credit
 from ._layout import Layout, to_numpy
 from ._pages import first_answered
-from ._step import TrainerStep, outcomes, per_trajectory, scalars
+from ._step import TrainerStep, finite, mixed, multipliers, outcomes, per_trajectory, product, scalars
 
 AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "token_sum")
 
@@ -35,6 +34,7 @@ def token_advantages(
     group_ids: Any = None,
     seq_offsets: Any = None,
     prompt_ids: Any = None,
+    weights: Any = None,
     gather: Optional[Gather] = None,
     log: Optional[Dict[str, float]] = None,
     **arrays: Any,
@@ -62,12 +62,15 @@ def token_advantages(
         that is then alone in its group gets 0 too.
     group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
     prompt_ids: the tokens before the tokens of mask, B sequences; for the pages of credit.show_every alone.
+    weights: of each token, of the layout of mask, at least 0: they are multiplied into those of the scheme. The weights
+        of the scheme "measured" come in here.
     gather: for trainers whose processes hold a part of the batch each. Called once with a
         dict; returns the dicts of all processes, and which of them is this one's. Sums,
         means and groups are then taken over all.
     log: gets the scalars that describe what the credit does to this batch, of all processes:
         credit/advantage                  mean |A| of the response tokens, if the scheme makes A
         credit/actions                    action tokens
+        credit/ambiguous                  responses with an opening tag that was passed over for another one
         credit/no_action                  share of trajectories with a response that have none
         credit/action_share               share of the response tokens that are actions
         credit/action_weight              their share of sum |w f|
@@ -80,10 +83,18 @@ def token_advantages(
                                           guard leaves alone
         credit/not_finite                 tokens of which a value that is read is not finite
         credit/unscored                   trajectories whose reward is NaN, if the scheme reads rewards
+        credit/mixed_groups               share of the groups of two or more in which rewards differ, if given
+        credit/multiplier_action, credit/multiplier_reasoning
+                                          mean m of them: what the advantages are multiplied by
+        credit/grad_scale                 the norm of the loss's gradient by the log-probabilities at the old policy,
+                                          over the norm with the same advantages and m = 1
+        credit/warnings                   how many warnings there are of the batch, on the standard error too
     arrays: what the scheme reads of each token, of the layout of mask, by its name in reweight.Batch:
         old_logprobs, entropy (unless credit.entropy is "surprisal"), ref_logprobs, token_rewards and others.
 
-    Warns if ActFocus finds no action, because the tags may be others than the policy's.
+    With a log, what is wrong with a batch is said on the standard error of the first process, each kind at
+    most every 20 batches: actions that get lost, no group with different rewards, advantages that are all 0,
+    weights on few tokens, and values that are not finite.
     Raises InputError, a ValueError, naming the argument, if one is missing or has another shape than
     mask, and, with credit.not_finite "error", if a value that is read is not finite.
     """
@@ -95,6 +106,15 @@ def token_advantages(
     if sampled is not None and (kept & ~response).any():
         raise reweight.InputError("sampled", "is 0 at a token of mask, want all tokens of the loss among the sampled")
     rows: Dict[str, Any] = {"lengths": layout.lengths, "kept": kept}
+    if credit.audited and weights is None:
+        argument = "scheme" if credit.measured else "audit_every"
+        raise reweight.InputError(argument, f"is {getattr(credit, argument)}, which needs a trainer whose adapter audits runs")
+    if weights is not None:
+        rows["weights"] = layout.pack("weights", weights).astype(np.float32, copy=False)
+        wrong = kept & ~(finite(rows["weights"]) & (rows["weights"] >= 0))
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise reweight.InputError("weights", f"is {rows['weights'][at]}, want finite numbers of at least 0", at)
     if advantages is not None and ("advantages" in wanted or not credit.makes_advantages):
         arrays["advantages"] = advantages
     for name, x in arrays.items():
@@ -102,15 +122,16 @@ def token_advantages(
             raise TypeError(f"token_advantages got an unexpected keyword argument '{name}'")
         if x is not None:
             rows[name] = layout.pack(name, x).astype(np.float32, copy=False)
-    if "actfocus" not in (e.name for e in credit.step().entries):
+    if not credit.counts_actions:
         rows["role"] = response.view(np.uint8)
-    elif credit.tags is None:
+    elif not credit.wants_actions:
         rows["role"] = np.where(response, np.uint8(reweight.ACTION), np.uint8(reweight.MASKED))
     elif token_ids is None:
         raise reweight.InputError("token_ids", "is None, want the ids in which the tags of actions are found")
     else:
         ids = layout.pack("token_ids", token_ids).astype(np.int64, copy=False)
-        rows["role"] = _roles(response, ids, layout.offsets, credit.tags, credit.tokenizer or tokenizer)
+        rows["role"], ambiguous = _roles(response, ids, layout.offsets, credit, credit.tokenizer or tokenizer)
+        rows["ambiguous"] = np.array([ambiguous])
     for name, x in (("group_ids", group_ids), ("rewards", rewards)):
         if x is not None:
             if len(x) != len(layout.lengths):
@@ -126,9 +147,14 @@ def token_advantages(
         two = {"lengths": np.zeros(2, np.int64), "group_ids": np.zeros(2, np.int64), "rewards": np.zeros(2, np.float32)}
         joined = {**joined, **{name: x for name, x in two.items() if name in joined}}
     made, step = _computed(joined, credit, aggregation, log)
+    notes: List[str] = []
+    if log is not None:
+        tags = f"tags={credit.tags!r}" if credit.action is None else "action="
+        notes = credit._watch.look(log, int(joined["kept"].sum()), bool(step.plain.any()), tags, rank == 0)
+        log["credit/warnings"] = float(len(notes))
     if credit._pages.due(credit.show_every) and rank == 0:  # whose tokens come first
         page = functools.partial(_page, layout, rows, step, token_ids, prompt_ids, advantages)
-        credit._pages.write(credit.dir, credit.tokenizer or tokenizer, page)
+        credit._pages.write(credit.dir, credit.tokenizer or tokenizer, page, [*notes, *_multiplied(log)])
     return layout.unpack(made[first : first + len(kept)])
 
 
@@ -144,6 +170,8 @@ def _page(
     """Returns the trajectories of this process that a page shows."""
     per_token: Dict[str, Any] = {name: rows[name] for name in ("old_logprobs", "entropy") if name in rows}
     per_token.update(role=rows["role"] * rows["kept"], sampled=rows["role"])
+    if step.name == "uniform":
+        per_token["actfocus_weights"] = np.ones(len(rows["role"]), np.float32)
     for field_, name in (("actfocus_weights", "actfocus"), ("aem_factors", "aem")):
         if name in step.made:
             per_token[field_] = step.made[name]
@@ -186,36 +214,64 @@ def _computed(
         batch.token_rewards = outcomes(rewards, kept, offsets)
     step = TrainerStep(credit.step(), kept, sampled, scored, credit.signal, credit.not_finite == "ignore")
     made, weights = step.credit(batch)
-    if "actfocus" in step.made and kept.any() and not (np.asarray(batch.role) == reweight.ACTION).any():
-        warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
     if weights is None:
         weights = kept.astype(np.float32)
+    if "weights" in rows:
+        weights = np.where(kept, weights * rows["weights"], np.float32(0))
+    factors = [step.made[e.name] for e in step.entries if e.kind == "factor"]
     if log is not None:
-        log.update(scalars(step, batch, weights))
+        log.update(scalars(step, batch, weights, factors, credit.counts_actions))
+        if "ambiguous" in rows:
+            log["credit/ambiguous"] = float(rows["ambiguous"].sum())
+        if rewards is not None and "group_ids" in rows:
+            log["credit/mixed_groups"] = mixed(rewards[scored], np.asarray(batch.group_ids)[scored])
     made *= weights
+    # By whole batch or by trajectory: what the sum of the losses is to be multiplied by, and what the trainer divides it by.
+    scale, divisor = np.ones(1, np.float32), np.ones(1, np.float32)
     if aggregation == "token_mean":
-        made *= np.float32(kept.sum() / (weights.sum(dtype=np.float64) or np.inf))  # 0 where all weights are
+        scale[:] = kept.sum() / (weights.sum(dtype=np.float64) or np.inf)  # 0 where all weights are
     elif aggregation == "seq_mean_token_mean":
-        total = per_trajectory(weights, offsets, np.float64)
-        scale = per_trajectory(kept, offsets, np.float64) / np.where(total == 0, np.inf, total)
-        made *= np.repeat(scale.astype(np.float32), rows["lengths"])
+        total, count = per_trajectory(weights, offsets, np.float64), per_trajectory(kept, offsets, np.float64)
+        scale = np.repeat((count / np.where(total == 0, np.inf, total)).astype(np.float32), rows["lengths"])
+        divisor = np.repeat(np.maximum(count, 1).astype(np.float32), rows["lengths"])
+    if aggregation in ("token_mean", "seq_mean_token_mean"):
+        made *= scale
+    if credit.keep == "norm":
+        kept_norm = np.abs(step.plain / divisor).sum(dtype=np.float64) / (np.abs(made / divisor).sum(dtype=np.float64) or np.inf)
+        made *= np.float32(kept_norm)
+        scale = scale * np.float32(kept_norm)
+    if log is not None:
+        log.update(multipliers(step, made, product(weights * scale, factors), divisor, batch, credit.counts_actions))
     return made, step
 
 
+def _multiplied(log: Optional[Dict[str, float]]) -> List[str]:
+    """Says on a page what the advantages of the whole batch are multiplied by."""
+    if log is None or "credit/multiplier_reasoning" not in log:
+        return []
+    of_actions = f", those of actions by {log['credit/multiplier_action']:.3g}" if "credit/multiplier_action" in log else ""
+    return [
+        "The trainer's loss divides by the number of tokens, and not by the sum of the weights: the advantages of reasoning are "
+        f"multiplied by {log['credit/multiplier_reasoning']:.3g} on average{of_actions}. The gradient by the log-probabilities is "
+        f"{log['credit/grad_scale']:.3g} times as long as with equal weights."
+    ]
+
+
 def _roles(
-    response: npt.NDArray[np.bool_],
-    ids: npt.NDArray[np.int64],
-    offsets: npt.NDArray[np.int64],
-    tags: Tuple[Tag, Tag],
-    tokenizer: Any,
-) -> npt.NDArray[np.uint8]:
-    """Returns the role of each token: an action strictly between two tags of one response."""
-    opening, closing = tags
-    if not isinstance(opening, str) or not isinstance(closing, str):
-        roles: npt.NDArray[np.uint8] = reweight.roles_from_mask(
-            response, ids, open_tag=[int(i) for i in opening], close_tag=[int(i) for i in closing], seq_offsets=offsets
-        )
-        return roles
+    response: npt.NDArray[np.bool_], ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], credit: Credit, tokenizer: Any
+) -> Tuple[npt.NDArray[np.uint8], int]:
+    """Returns the role of each token, and how many responses have an opening tag that was passed over for another one."""
+    if credit.action is not None:
+        return _tags.labelled(response, ids, offsets, credit.action, tokenizer), 0
+    pairs = credit.pairs()
+    if not isinstance(pairs[0][0], str):
+        found = [
+            reweight.roles_from_mask(
+                response, ids, open_tag=[int(i) for i in opening], close_tag=[int(i) for i in closing], seq_offsets=offsets
+            )
+            for opening, closing in pairs
+        ]
+        return np.maximum.reduce(found), 0
     if tokenizer is None:
         raise reweight.InputError("tokenizer", "is None, want one for tags that are strings (or tags that are token ids)")
-    return _tags.roles(response, ids, offsets, (opening, closing), tokenizer)
+    return _tags.roles(response, ids, offsets, pairs, tokenizer, credit.tags_as)
