@@ -19,6 +19,9 @@ same on all workers. flags are flags of `reweight score`, the same for all files
 A worker that is killed costs time and nothing else: a piece that runs again gives the same
 bytes, and a file of results appears under its name when it is complete.
 
+dask_audit and ray_audit run an audit (docs/audit.md) on a cluster: each task does prompts, whole, by a model of its own.
+Its result has the same bits whatever the split, where the workers' machines compute alike.
+
 Neither Dask nor Ray is imported before its function is called.
 """
 
@@ -29,15 +32,19 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from ._errors import InputError, file_name
 from ._program import PROGRAM, CommandError, FileError, run
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from .audit import Audit
+
 __all__ = [
-    *("CommandError", "FileError", "apply", "dask_reweight", "merge", "partial", "ray_reweight", "ray_reweight_rows"),
+    *("CommandError", "FileError", "apply", "dask_audit", "dask_reweight", "merge", "partial", "ray_audit", "ray_reweight"),
+    "ray_reweight_rows",
 ]
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -173,6 +180,58 @@ def ray_reweight_rows(dataset: Any, *, flags: Sequence[str] = (), program: str =
     scored = rows.map_batches(_rows_apply, **blocks).materialize()
     _checked([json.loads(error) for error in scored.unique(_ERROR)])
     return scored.drop_columns([_ERROR])
+
+
+def dask_audit(client: Any, files: Sequence[PathLike], *, flags: Sequence[str], **resources: Any) -> "Audit":
+    """Audits files on the workers of a Dask client, and returns the reweight.audit.Audit of all their prompts:
+    print(audit.report()).
+
+    files: rollouts, which are read here. The answers to a prompt may be in several files.
+    flags: those of python -m reweight audit, without --out: ["--model", "Qwen/Qwen3-0.6B"]. Each worker loads the model.
+    resources: as for dask_reweight.
+    """
+    options, parts = _audit_parts(files, flags)
+    return _joined(client.gather(client.map(_audited, parts, options=options, pure=False, **resources)))
+
+
+def ray_audit(files: Sequence[PathLike], *, flags: Sequence[str], **resources: Any) -> "Audit":
+    """Audits files on the cluster that ray.init has connected to, as dask_audit does.
+
+    resources: options of ray.remote, such as num_gpus=1: those of a task.
+    """
+    options, parts = _audit_parts(files, flags)
+    ray = importlib.import_module("ray")
+    task = ray.remote(_audited)
+    task = task.options(**resources) if resources else task
+    return _joined(ray.get([task.remote(part, options) for part in parts]))
+
+
+def _audit_parts(files: Sequence[PathLike], flags: Sequence[str]) -> Tuple[Any, Any]:
+    command = importlib.import_module("reweight.audit._command")
+    names = [file_name("files", file) for file in files]
+    if not names:
+        raise InputError("files", "has no elements, want at least one")
+    options = command.options_of(names, flags)
+    return options, command.parts_of(options, _MOST_TASKS)
+
+
+def _audited(prompts: Any, options: Any) -> Tuple[Any, Optional[InputError]]:
+    """The audit of some prompts, or what is wrong, which Ray would wrap in an error of its own."""
+    try:
+        return importlib.import_module("reweight.audit._command").measured(prompts, options), None
+    except InputError as error:
+        return None, error
+
+
+def _joined(done: Sequence[Tuple[Any, Optional[InputError]]]) -> "Audit":
+    """The audit of all prompts."""
+    for _, error in done:
+        if error is not None:
+            raise error
+    audit: "Audit" = done[0][0]
+    for other, _ in done[1:]:
+        audit.merge(other)
+    return audit
 
 
 # So many tasks do the files of a call, at most: starting one takes longer than a small file,

@@ -59,21 +59,20 @@ def log_of(it):
 
 
 def part_of(row, mask):
-    """The parts of the tokens of a completion, by its words; no tag of these models goes over a gap in the mask."""
+    """The parts of the tokens of a completion, by its words."""
     labels = np.where(mask, 2, -1)
-    at = 0
-    while at < len(row):
-        if mask[at] and row[at] == 2:
-            labels[at] = 1
-            closing = [t for t in range(at + 1, len(row)) if mask[at:t].all() and mask[t] and row[t] == 3]
-            if not closing:
-                break
-            again = [t for t in range(closing[0], len(row)) if mask[closing[0] : t].all() and mask[t] and row[t] == 2]
-            labels[at + 1 : closing[0]] = 0
-            labels[closing[0] : closing[0] + 1 if again else len(row)] = 1
-            at = closing[0]
-        at += 1
-    return np.where(mask, labels, -1)
+    for first, end in test_trl.spans(mask):
+        opened = last = -1
+        for t in range(first, end):
+            if row[t] == 2:
+                opened = t
+            elif row[t] == 3 and opened >= 0:
+                labels[opened : t + 1] = 0
+                labels[[opened, t]] = 1
+                opened, last = -1, t
+        if last >= 0:
+            labels[last:end] = 1
+    return labels
 
 
 class Seen:
@@ -309,14 +308,27 @@ class Audits(unittest.TestCase):
         trained(it)
         self.assertEqual([entry["credit/audit/prompts"] for entry in log_of(it)], [0, 0])
 
-    def test_tags(self):
-        """Tags as ids, and tags that no answer has: a warning, and weights of 1."""
-        found = []
-        for tags in (("<answer>", "</answer>"), ([2], [3])):
-            it = made(self.credit("uniform", tags=tags), self.folder / "run", max_steps=1)
-            trained(it)
-            found.append(it._reweight_audit._total().report())
-        self.assertEqual(*found)
+    def test_labels(self):
+        """Tags as strings, as names, as ids, joined with others by a tokenizer, within a gap; and a function for actions."""
+        chance = np.random.default_rng(0)
+        ids = chance.choice([2, 3, 4, 9, 1], (40, 14), p=(0.2, 0.2, 0.3, 0.2, 0.1))
+        mask = chance.random((40, 14)) < 0.95
+        want = np.array([part_of(row, kept) for row, kept in zip(ids, mask)])
+        self.assertEqual(set(want.reshape(-1)), {-1, 0, 1, 2})
+        words = test_trl.tokenizer()
+        for tags in ("answer", ("<answer>", "</answer>"), ([2], [3]), [([2], [3]), ([11, 11], [12])]):
+            for tags_as in ("reasoning", "action") if isinstance(tags[0], str) else ("reasoning",):
+                audit = _audit.RunAudit(self.credit("uniform", tags=tags, tags_as=tags_as), None, None, 0)
+                np.testing.assert_array_equal(audit.labels(torch.tensor(mask), torch.tensor(ids), words), want)
+        audit = _audit.RunAudit(self.credit("uniform", tags=None, action=lambda ids, texts, _: np.array(ids) == 4), None, None, 0)
+        np.testing.assert_array_equal(audit.labels(mask, ids, words), np.where(mask, np.where(ids == 4, 0, 2), -1))
+        w = dict(zip(PARTS, (1.0, 0.5, 0.25)))
+        audit = _audit.RunAudit(self.credit("measured"), None, None, 0)
+        audit.weights = w
+        np.testing.assert_array_equal(audit.weights_of(want)[mask], np.array([*w.values()])[want[mask]])
+
+    def test_no_tags(self):
+        """Tags that no answer has: a warning, and weights of 1."""
         it = made(self.credit("measured", tags=("<a>", "</a>")), self.folder / "run", max_steps=3)
         with self.assertWarnsRegex(UserWarning, r"no token of the audited answers is in or between the tags \('<a>', '</a>'\)"):
             with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
@@ -375,6 +387,10 @@ class Audits(unittest.TestCase):
                 trl._begin_audits(it, it.credit, it.report)
         with self.assertRaisesRegex(reweight.InputError, "audit_every is 1, but the batch has pixel_values, which no audit reads"):
             trl._look(it, {"pixel_values": 1}, None, None, None, None, [])
+        it = made(self.credit("uniform"), self.folder / "run")
+        with mock.patch.object(Gradients, "grams", side_effect=reweight.InputError("model", "is odd")):
+            with self.assertRaisesRegex(reweight.InputError, "model is odd"):
+                trained(it)
         it = made(self.credit("uniform"), self.folder / "run")
         with mock.patch.object(it, "_calculate_rewards", lambda *a, **k: torch.zeros(8, 1)), contextlib.suppress(RuntimeError):
             with mock.patch.object(trl, "_scores", lambda _: contextlib.nullcontext([])), self.assertRaisesRegex(HookError, "the audit reads"):

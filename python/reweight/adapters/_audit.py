@@ -20,8 +20,10 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 import numpy as np
 import numpy.typing as npt
 
+import reweight
+
 from ..audit import Audit
-from ..audit._command import _has_signal, _write, labels_of
+from ..audit._command import _has_signal, _write
 from . import _tags
 from ._advantages import _roles
 from ._credit import Credit
@@ -44,6 +46,7 @@ class RunAudit:
 
     def __init__(self, credit: Credit, report: Report, gather: Gather, rank: int) -> None:
         self.credit, self.report, self.gather, self.rank = credit, report, gather, rank
+        self.apart = dataclasses.replace(credit, tags_as="reasoning", show_every=0)
         self.batches, self.number = 0, 0
         self.found: Deque[Audit] = deque(maxlen=AUDITS)
         self.weights = dict.fromkeys(PARTS, 1.0)
@@ -66,24 +69,31 @@ class RunAudit:
         return dataclasses.replace(self.credit, scheme="+".join(names) or "uniform", options=options, show_every=0, audit_every=0)
 
     def labels(self, mask: Any, ids: Any, tokenizer: Any) -> npt.NDArray[np.int64]:
-        """The part of each token of [B, T], -1 where the mask is 0."""
-        assert self.credit.tags is not None  # Credit wants them
-        response, tokens = to_numpy(mask) != 0, to_numpy(ids).astype(np.int64)
+        """The part of each token of [B, T], -1 where the mask is 0: actions, tags with what follows the last closed one of a
+        response, and reasoning."""
+        response, shape = to_numpy(mask).reshape(-1) != 0, to_numpy(mask).shape
+        tokens = to_numpy(ids).reshape(-1).astype(np.int64)
+        offsets = np.arange(shape[0] + 1) * shape[1]
         tokenizer = self.credit.tokenizer or tokenizer
-        offsets = np.arange(len(response) + 1) * response.shape[1]
-        role = _roles(response.reshape(-1), tokens.reshape(-1), offsets, self.credit.tags, tokenizer).reshape(response.shape)
-        opening, closing = self.credit.tags
-        if isinstance(opening, str) and isinstance(closing, str):
-            tags = opening, closing
-            vocabulary = _tags._vocabulary(tokenizer, tags)
-            vocabulary.learn(tokens[response], tokenizer)
-            text_of = vocabulary.texts
-        else:  # a character for each id
-            first, last = ("".join(chr(int(i)) for i in tag) for tag in (opening, closing))
-            tags = first, last
-            text_of = {i: chr(i) for i in set(tokens[response].tolist())}
-        rows = [[text_of.get(i, "") for i in row] for row in tokens.tolist()]
-        return np.array([labels_of(of, texts, tags) for of, texts in zip(role, rows)]).reshape(response.shape)
+        role, _ = _roles(response, tokens, offsets, self.apart, tokenizer)
+        labels = np.where(role == reweight.MASKED, -1, np.where(role == reweight.ACTION, 0, 2))
+        if self.credit.action is not None:
+            return labels.reshape(shape)
+        pairs, runs = self.credit.pairs(), list(zip(*_tags._runs(response, offsets)))
+        if isinstance(pairs[0][0], str):
+            joined, _ = _roles(response, tokens, offsets, dataclasses.replace(self.apart, tags_as="action"), tokenizer)
+            labels[(joined == reweight.ACTION) & (labels == 2)] = 1
+        else:
+            as_text = tuple((_text(opening), _text(closing)) for opening, closing in pairs)
+            for begin, end in runs:
+                of = labels[begin:end]
+                for a in _tags.actions(_text(tokens[begin:end]), as_text, end - begin)[0]:
+                    of[a.open : a.close][of[a.open : a.close] == 2] = 1
+        for begin, end in runs:
+            of = labels[begin:end]
+            if (of < 2).any():
+                of[np.flatnonzero(of < 2)[-1] :][1:] = 1
+        return labels.reshape(shape)
 
     def weights_of(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """The measured weights of tokens, ones if the credit has no such weights."""
@@ -107,7 +117,15 @@ class RunAudit:
         for part in everyone:
             for group, *answer in part:
                 answers.setdefault(group, []).append(answer)
-        found, *others = self.gather(self._audited(model, temperature, list(answers.values()), weights is not None, len(everyone)))
+        own: Any
+        try:
+            own = self._audited(model, temperature, list(answers.values()), weights is not None, len(everyone))
+        except reweight.InputError as error:  # of one process, while the others wait for it
+            own = error
+        found, *others = self.gather(own)
+        for other in (found, *others):
+            if isinstance(other, reweight.InputError):
+                raise other
         for other in others:
             found.merge(other)
         if any((a.layers, a.directions) != (found.layers, found.directions) for a in self.found):
@@ -186,7 +204,7 @@ class RunAudit:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _write(folder / "audit.json", total.as_json())
-            if total.counted > 1:
+            if total.counted > 1 and self.batches:  # and not from a checkpoint
                 _write(folder / f"audit-{self.batches:06}.html", total.report().html())
         except OSError as error:
             self._warn(f"the audit was not written: {error}")
@@ -217,3 +235,8 @@ class RunAudit:
             self.number = int(number) + 1
             self.found.append(found.without({key for key in keys if key.split()[0] != number}))
         self._log()
+
+
+def _text(ids: Any) -> str:
+    """A character for each id, none of which is a bracket or in a word."""
+    return "".join(chr(0x1000 + int(i)) for i in ids)

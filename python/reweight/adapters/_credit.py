@@ -237,7 +237,7 @@ class Credit:
             raise reweight.InputError("scheme", f"has {MEASURED} and {other or MEASURED}, want one that weights tokens")
         if type(self.audit_every) is not int or self.audit_every < 0:
             raise reweight.InputError("audit_every", f"is {self.audit_every!r}, want a number of batches, or 0 for no audits")
-        if self.audited and self.tags is None:
+        if self.audited and self.tags is None and self.action is None:
             raise reweight.InputError("tags", "is None, but an audit compares the tokens between two tags with the others")
         if self.entropy not in ("exact", "surprisal"):
             raise reweight.InputError("entropy", f'is "{self.entropy}", want one of [exact surprisal]')

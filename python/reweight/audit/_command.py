@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
+import io
 import os
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -36,29 +39,34 @@ class Prompt(NamedTuple):
     labels: List[np.ndarray[Any, Any]]
 
 
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command's arguments."""
+    made = argparse.ArgumentParser("python -m reweight audit", description=_DESCRIPTION, allow_abbrev=False,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    made.add_argument("files", metavar="FILE", nargs="+", help="rollouts: any file that reweight reads, with token ids")
+    made.add_argument("--model", required=True, help="directory or name of a causal language model of transformers")
+    made.add_argument("--gguf", metavar="NAME", help="file of the model's directory with its weights, in GGUF")
+    made.add_argument("--tags", metavar="OPEN,CLOSE", default="<answer>,</answer>",
+                      help="texts before and after an action, which are a part of their own; \"\" for none (%(default)s)")  # fmt: skip
+    made.add_argument("--action-tags", action="store_true", help="the files have no roles: actions stand between the tags")
+    made.add_argument("--view", choices=("full", "hidden", "head"), default="full",
+                      help="gradients by the blocks' weights, or, for a first look without backward passes, by the hidden state "
+                           "before the head, or by the head's weight (%(default)s)")  # fmt: skip
+    made.add_argument("--layers", metavar="N,N...", help="numbers of the blocks that count; all by default")
+    made.add_argument("--schemes", metavar="NAME,NAME...", default="actfocus,aem",
+                      help="weights and factors of the catalogue to compare with equal weights (%(default)s)")  # fmt: skip
+    made.add_argument("--temperature", type=float, default=1.0, help="of the sampling (%(default)s)")
+    made.add_argument("--prompts", type=int, metavar="N", help="the first N prompts with different rewards alone")
+    made.add_argument("--device", default="", help="of the model, such as cuda; the GPU by default if there is one")
+    made.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="of the weights (%(default)s)")
+    made.add_argument("--out", metavar="DIR", help="writes audit.txt, audit.json and audit.html there, and goes on from there")
+    return made
+
+
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit status: 2 for bad use."""
-    parser = argparse.ArgumentParser("python -m reweight audit", description=_DESCRIPTION, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("files", metavar="FILE", nargs="+", help="rollouts: any file that reweight reads, with token ids")
-    parser.add_argument("--model", required=True, help="directory or name of a causal language model of transformers")
-    parser.add_argument("--gguf", metavar="NAME", help="file of the model's directory with its weights, in GGUF")
-    parser.add_argument("--tags", metavar="OPEN,CLOSE", default="<answer>,</answer>",
-                        help="texts before and after an action, which are a part of their own; \"\" for none (%(default)s)")  # fmt: skip
-    parser.add_argument("--action-tags", action="store_true", help="the files have no roles: actions stand between the tags")
-    parser.add_argument("--view", choices=("full", "hidden", "head"), default="full",
-                        help="gradients by the blocks' weights, or, for a first look without backward passes, by the hidden state "
-                             "before the head, or by the head's weight (%(default)s)")  # fmt: skip
-    parser.add_argument("--layers", metavar="N,N...", help="numbers of the blocks that count; all by default")
-    parser.add_argument("--schemes", metavar="NAME,NAME...", default="actfocus,aem",
-                        help="weights and factors of the catalogue to compare with equal weights (%(default)s)")  # fmt: skip
-    parser.add_argument("--temperature", type=float, default=1.0, help="of the sampling (%(default)s)")
-    parser.add_argument("--prompts", type=int, metavar="N", help="the first N prompts with different rewards alone")
-    parser.add_argument("--device", default="", help="of the model, such as cuda; the GPU by default if there is one")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="of the weights (%(default)s)")
-    parser.add_argument("--out", metavar="DIR", help="writes audit.txt, audit.json and audit.html there, and goes on from there")
     try:
-        options = parser.parse_args(arguments)
+        options = parser().parse_args(arguments)
     except SystemExit as exit:
         return int(exit.code or 0)
     try:
@@ -71,62 +79,139 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def run(options: argparse.Namespace) -> str:
-    """Runs the audit, and returns its text."""
-    if options.prompts is not None and options.prompts < 2:
-        raise InputError("prompts", f"is {options.prompts}, want at least 2")
-    factor("temperature", options.temperature)
-    tags = tuple(options.tags.split(",")) if options.tags else ()
-    if tags and (len(tags) != 2 or not all(tags)):
-        raise InputError("tags", f"is {options.tags!r}, want two texts with a comma between them")
-    if options.action_tags and not tags:
-        raise InputError("action_tags", "needs tags")
-    layers = None if options.layers is None else _numbers("layers", options.layers)
-    steps = _steps(options.schemes)
-    folder = Path(options.out) if options.out else None
-    if folder and folder.exists() and not folder.is_dir():
-        raise InputError("out", f"is {folder}, which is no folder")
-    batch = _read(options.files, options.tags if options.action_tags else "")
-    _check(batch)
-    model, tokenizer = _model(options)
-    import torch
+class Work:
+    """What an audit by these options is of: the prompts of the files, and the labels and weights that it compares."""
 
+    def __init__(self, options: argparse.Namespace, read: bool = True) -> None:
+        if options.prompts is not None and options.prompts < 2:
+            raise InputError("prompts", f"is {options.prompts}, want at least 2")
+        factor("temperature", options.temperature)
+        tags = tuple(options.tags.split(",")) if options.tags else ()
+        if tags and (len(tags) != 2 or not all(tags)):
+            raise InputError("tags", f"is {options.tags!r}, want two texts with a comma between them")
+        if options.action_tags and not tags:
+            raise InputError("action_tags", "needs tags")
+        self.options, self.tags = options, tags
+        self.layers = None if options.layers is None else _numbers("layers", options.layers)
+        self.steps = _steps(options.schemes)
+        self.parts = ("action", "tags", "reasoning") if tags else ("action", "reasoning")
+        self.folder = Path(options.out) if options.out else None
+        if self.folder and self.folder.exists() and not self.folder.is_dir():
+            raise InputError("out", f"is {self.folder}, which is no folder")
+        if read:
+            self.batch = _read(options.files, options.tags if options.action_tags else "")
+            _check(self.batch)
+
+    def audit(self, view: Any) -> Audit:
+        """An audit without prompts."""
+        return Audit(self.parts, _weights(self.parts), list(self.steps), view.names)
+
+    def prompts(self, tokenizer: Any) -> List[Prompt]:
+        """All prompts of the files."""
+        of = (self.options.model, self.options.gguf, self.options.dtype, self.options.temperature, self.options.tags)
+        return list(_prompts(self.batch, tokenizer, self.tags, repr(of)))
+
+    def asked(self, prompts: List[Prompt]) -> List[Prompt]:
+        """Those prompts that the options ask for."""
+        if self.options.prompts is None:
+            return prompts
+        known = np.cumsum([_has_signal(p.rewards) for p in prompts])
+        return prompts[: int(np.searchsorted(known, self.options.prompts)) + 1]
+
+
+def view_of(options: argparse.Namespace, layers: Optional[List[int]], model: Any) -> Any:
+    """The gradients of the model."""
     from .gradients import Gradients
 
-    view = Gradients(model, layers, temperature=options.temperature, view=options.view)
-    ids, vocabulary = np.asarray(batch.token_ids), view.head.weight.shape[0]
+    return Gradients(model, layers, temperature=options.temperature, view=options.view)
+
+
+def check_ids(batch: Batch, vocabulary: int) -> None:
+    """Wants tokens of the model."""
+    ids = np.asarray(batch.token_ids)
     if ids.size and (ids.min() < 0 or ids.max() >= vocabulary):
         raise InputError("token_ids", f"has {ids.min()} to {ids.max()}, want 0 to {vocabulary - 1}, the tokens of the model")
-    parts = ("action", "tags", "reasoning") if tags else ("action", "reasoning")
-    directions = list(steps)
-    audit = Audit(parts, _weights(parts), directions, view.names)
-    of = (options.model, options.gguf, options.dtype, options.temperature, options.tags)
-    prompts = list(_prompts(batch, tokenizer, tags, repr(of)))
+
+
+def add(audit: Audit, view: Any, steps: Dict[str, Any], prompt: Prompt) -> None:
+    """Adds a prompt to the audit, by the gradients of its answers."""
+    import torch
+
+    labels, parts = np.concatenate(prompt.labels), len(audit.parts)
+    counts = np.bincount(labels[labels >= 0], minlength=parts)
+    grams = np.zeros((len(view.names), *[parts + len(steps)] * 2, *[len(prompt.rewards)] * 2))
+    if _has_signal(prompt.rewards):
+
+        def weights(said: Any) -> List[Any]:
+            return [_direction(step, prompt, said) for step in steps.values()]
+
+        try:
+            grams = view.grams(prompt.ids, prompt.labels, parts, weights).numpy()
+        except torch.OutOfMemoryError:
+            raise InputError("device", f"has too little memory for {sum(map(len, prompt.ids)):,} tokens of a prompt at once") from None
+    audit.add(prompt.rewards, grams, counts, prompt.key)
+
+
+def options_of(files: Sequence[str], flags: Sequence[str]) -> argparse.Namespace:
+    """The options of an audit that others run: those of the command, without a folder."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            options = parser().parse_args([*flags, "--", *files])
+    except SystemExit:
+        problem = (said.getvalue().splitlines() or [""])[-1].rpartition("error: ")[2]
+        raise InputError("flags", f"is {list(flags)}, want flags of python -m reweight audit: {problem}") from None
+    if options.out is not None:
+        raise InputError("flags", "has --out, and the audit is returned: save it, or write its report")
+    return options
+
+
+_loaded_once = threading.Lock()
+_views: Dict[str, Any] = {}
+
+
+def measured(prompts: List[Prompt], options: argparse.Namespace) -> Audit:
+    """The audit of some prompts, in a process that keeps the model for its next ones."""
+    work = Work(options, read=False)
+    with _loaded_once:  # threads would take part in each other's passes through the model
+        key = repr(vars(options))
+        if key not in _views:
+            _views.clear()
+            _views[key] = view_of(options, work.layers, _model(options)[0])
+        view = _views[key]
+        audit = work.audit(view)
+        for prompt in prompts:
+            add(audit, view, work.steps, prompt)
+    return audit
+
+
+def parts_of(options: argparse.Namespace, most: int) -> List[List[Prompt]]:
+    """The prompts of the files, whole, whichever files their answers are in, for at most so many tasks."""
+    work = Work(options)
+    prompts = work.asked(work.prompts(_loaded(options, "AutoTokenizer")))
+    size = -(-len(prompts) // most)
+    return [prompts[first : first + size] for first in range(0, len(prompts), size)]
+
+
+def run(options: argparse.Namespace) -> str:
+    """Runs the audit, and returns its text."""
+    work = Work(options)
+    model, tokenizer = _model(options)
+    view = view_of(options, work.layers, model)
+    check_ids(work.batch, view.head.weight.shape[0])
+    audit, folder = work.audit(view), work.folder
+    prompts = work.prompts(tokenizer)
     if folder and (folder / "audit.npz").exists():
         audit = audit.load(folder / "audit.npz")
         if sum(p.key in audit for p in prompts) < len(audit):
             raise InputError("out", f"is {folder}, with an audit of other files, or by another model, dtype, temperature or tags")
-    if options.prompts is not None:
-        known = np.cumsum([_has_signal(p.rewards) for p in prompts])
-        prompts = prompts[: int(np.searchsorted(known, options.prompts)) + 1]
+    prompts = work.asked(prompts)
     todo = [p for p in prompts if p.key not in audit]
     begun = shown = time.monotonic()
     wait = SOON
     try:
         for number, prompt in enumerate(todo):
-            labels = np.concatenate(prompt.labels)
-            counts = np.bincount(labels[labels >= 0], minlength=len(parts))
-            grams = np.zeros((len(view.names), *[len(parts) + len(directions)] * 2, *[len(prompt.rewards)] * 2))
-            if _has_signal(prompt.rewards):
-
-                def weights(said: Any, prompt: Prompt = prompt) -> List[Any]:
-                    return [_direction(step, prompt, said) for step in steps.values()]
-
-                try:
-                    grams = view.grams(prompt.ids, prompt.labels, len(parts), weights).numpy()
-                except torch.OutOfMemoryError:
-                    raise InputError("device", f"has too little memory for {sum(map(len, prompt.ids)):,} tokens of a prompt at once") from None
-            audit.add(prompt.rewards, grams, counts, prompt.key)
+            add(audit, view, work.steps, prompt)
             if folder:
                 folder.mkdir(parents=True, exist_ok=True)
                 audit.save(folder / "audit.npz")
@@ -196,19 +281,26 @@ def _numbers(name: str, text: str) -> List[int]:
         raise InputError(name, f"is {text!r}, want numbers with commas between them") from None
 
 
-def _model(options: argparse.Namespace) -> Tuple[Any, Any]:
+def _loaded(options: argparse.Namespace, kind: str) -> Any:
+    """A model or a tokenizer of the directory or name."""
     try:
         import torch
         import transformers
     except ImportError as error:
         raise InputError("model", f"needs PyTorch and transformers: {error}") from None
-    load: Any = transformers.AutoModelForCausalLM.from_pretrained
-    given: Dict[str, Any] = {"gguf_file": options.gguf} if options.gguf else {}
+    given: Dict[str, Any] = {"dtype": getattr(torch, options.dtype)} if "Model" in kind else {}
+    if options.gguf:
+        given["gguf_file"] = options.gguf
     try:
-        model = load(options.model, dtype=getattr(torch, options.dtype), **given)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(options.model, **given)
+        return getattr(transformers, kind).from_pretrained(options.model, **given)
     except Exception as error:  # of many kinds, from transformers and from what it loads with
         raise InputError("model", f"is {options.model}, which transformers does not load: {error}") from None
+
+
+def _model(options: argparse.Namespace) -> Tuple[Any, Any]:
+    model, tokenizer = (_loaded(options, kind) for kind in ("AutoModelForCausalLM", "AutoTokenizer"))
+    import torch
+
     try:
         return model.to(options.device or ("cuda" if torch.cuda.is_available() else "cpu")), tokenizer
     except (RuntimeError, AssertionError) as error:
