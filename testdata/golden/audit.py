@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import trainers
 
 from reweight.audit import Audit
 
@@ -57,5 +58,4 @@ CASES = {
 
 if __name__ == "__main__":
     cases = [{"name": name, "text": str(a.report()), "file": json.loads(a.as_json())} for name, a in CASES.items()]
-    text = "[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]\n"
-    Path(__file__).with_suffix(".json").write_text(text)
+    Path(__file__).with_suffix(".json").write_text(trainers.lines(cases) + "\n")
