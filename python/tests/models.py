@@ -103,7 +103,7 @@ def whole(model, stats, labels=False, **options):
 
 def lengths(model, stats):
     """One graph for steps of several lengths."""
-    step = torch.compile(functools.partial(loss, model, stats, False), fullgraph=True, dynamic=True)
+    step = torch.compile(functools.partial(loss, model, stats, False), fullgraph=True, dynamic=True, backend="aot_eager")
     ids, advantages = prompts()
     for n in (9, 13, 17):
         step(ids[:, :n], advantages[:, : n - 1]).backward()
@@ -193,9 +193,10 @@ SITUATIONS = {
     "vmap": (mapped, plain, llama),
     "ids of inference mode": (with_inference_ids, plain, llama),
     "autocast": (in_autocast, in_autocast, llama),
-    "torch.compile(model)": (compiled, plain, llama),
+    # Inductor takes a minute each: it compiles two of these, and the others stop before it.
+    "torch.compile(model)": (functools.partial(compiled, backend="aot_eager"), plain, llama),
     "torch.compile(model), labels=": (functools.partial(compiled, labels=True), labelled, llama),
-    "torch.compile(model), softcap": (functools.partial(compiled, labels=True), labelled, gemma2),
+    "torch.compile(model), softcap": (functools.partial(compiled, labels=True, backend="aot_eager"), labelled, gemma2),
     "torch.compile(step, fullgraph=True)": (functools.partial(whole, labels=True), labelled, llama),
     "the same, dynamic=True, three lengths": (lengths, lengths_in_turn, llama),
     "compiled autograd": (compiled_autograd, plain, llama),

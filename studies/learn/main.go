@@ -1,10 +1,13 @@
 // Learn trains small agents from scratch with the schemes of the papers and with uniform weights, in
-// many regimes, and says where a scheme helps: the study of plan.md, and the study of
-// plan-arms.md, which changes one thing after another of it.
+// many regimes, and says where a scheme helps: the study of plan.md, the study of plan-arms.md,
+// which changes one thing after another of it, and those of plan-tags.md and plan-rates.md.
 //
 //	go -C studies/learn run . -smoke             # a part of both with little training: seconds
 //	go -C studies/learn run . -map -out map      # the map: hours of two cores
 //	go -C studies/learn run . -arms -out map     # its arms, after it: an hour
+//	go -C studies/learn run . -tags -out map     # tags, alpha and beta, after both: ten minutes
+//	go -C studies/learn run . -posthoc -out map  # two questions that came up after the map: minutes
+//	go -C studies/learn run . -rates -out map    # more rates, after the map: four hours
 //
 // It goes on from the runs that are in the folder of -out, and can be ended at any time. When all
 // are done it prints what came of the plan's predictions, and leaves tables and a figure beside the
@@ -15,6 +18,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -23,23 +27,41 @@ import (
 )
 
 func main() {
-	whole := flag.Bool("map", false, "do the map of plan.md")
-	arms := flag.Bool("arms", false, "do the arms of plan-arms.md, for which the map must be done")
-	smoke := flag.Bool("smoke", false, "do a part of both with little training, which shows that they run")
-	out := flag.String("out", "learn-out", "the `folder` for runs.csv and arms.csv, the effects and the figure")
+	one := map[string]*bool{
+		"map":     flag.Bool("map", false, "do the map of plan.md"),
+		"arms":    flag.Bool("arms", false, "do the arms of plan-arms.md, for which the map must be done"),
+		"tags":    flag.Bool("tags", false, "do the runs of plan-tags.md, after map and arms"),
+		"rates":   flag.Bool("rates", false, "do the runs of plan-rates.md, after the map"),
+		"posthoc": flag.Bool("posthoc", false, "do what was asked after the map was seen"),
+		"smoke":   flag.Bool("smoke", false, "do a part of map and arms with little training, which shows that they run"),
+	}
+	out := flag.String("out", "learn-out", "the `folder` for the runs of each study, the effects and the figure")
 	flag.Parse()
-	err := errors.New("want one of -map, -arms and -smoke, and nothing else")
-	switch {
-	case flag.NArg() > 0:
-	case *whole && !*arms && !*smoke:
-		err = doMap(study.TheMap, *out, train.Default)
-	case *arms && !*whole && !*smoke:
-		err = doArms(study.TheArms, *out, train.Default)
-	case *smoke && !*whole && !*arms:
-		little := train.Default
-		little.Demonstrations, little.Iterations = little.Demonstrations/8, little.Iterations/4
-		if err = doMap(study.SmokeMap, *out, little); err == nil {
-			err = doArms(study.SmokeArms, *out, little)
+	var names []string
+	for name, wanted := range one {
+		if *wanted {
+			names = append(names, name)
+		}
+	}
+	err := errors.New("want one of -map, -arms, -tags, -rates, -posthoc and -smoke, and nothing else")
+	if len(names) == 1 && flag.NArg() == 0 {
+		switch names[0] {
+		case "map":
+			err = doMap(study.TheMap, *out, train.Default)
+		case "arms":
+			err = doArms(study.TheArms, *out, train.Default)
+		case "tags":
+			err = doTags(study.TheTags, *out, train.Default)
+		case "rates":
+			err = doRates(study.TheRates, *out, train.Default)
+		case "posthoc":
+			err = doPostHoc(study.TheMap, *out, train.Default)
+		case "smoke":
+			little := train.Default
+			little.Demonstrations, little.Iterations = little.Demonstrations/8, little.Iterations/4
+			if err = doMap(study.SmokeMap, *out, little); err == nil {
+				err = doArms(study.SmokeArms, *out, little)
+			}
 		}
 	}
 	if err != nil {
@@ -85,7 +107,7 @@ func doArms(a study.Arms, folder string, settings train.Settings) error {
 	if err != nil {
 		return err
 	}
-	if rows, err = a.Do(filepath.Join(folder, "arms.csv"), rows, settings, said); err != nil {
+	if rows, err = study.Continue(filepath.Join(folder, "arms.csv"), rows, a.Runs(rows), settings, said); err != nil {
 		return err
 	}
 	effects, err := a.Effects(rows)
@@ -96,6 +118,62 @@ func doArms(a study.Arms, folder string, settings train.Settings) error {
 		verdicts(a.Predictions(of, effects))
 	}
 	return os.WriteFile(filepath.Join(folder, "arms-effects.csv"), study.EffectsCSV(effects), 0o666)
+}
+
+// doTags does what the folder lacks of the study of the tags, after its map and its arms.
+func doTags(s study.Tags, folder string, settings train.Settings) error {
+	rows, err := read(folder, "runs.csv", "arms.csv")
+	if err != nil {
+		return err
+	}
+	if rows, err = study.Continue(filepath.Join(folder, "tags.csv"), rows, s.Runs(), settings, said); err != nil {
+		return err
+	}
+	effects, err := s.Effects(rows)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "tags-effects.csv"), study.EffectsCSV(effects), 0o666)
+}
+
+// doRates does what the folder lacks of the study of the rates, after its map.
+func doRates(r study.Rates, folder string, settings train.Settings) error {
+	rows, err := read(folder, "runs.csv")
+	if err != nil {
+		return err
+	}
+	_, err = study.Continue(filepath.Join(folder, "rates.csv"), rows, r.Runs(), settings, said)
+	return err
+}
+
+// doPostHoc does what was asked after the map was seen.
+func doPostHoc(m study.Map, folder string, settings train.Settings) error {
+	rows, err := read(folder, "runs.csv")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(folder, "posthoc.csv")
+	if _, err := study.Continue(file, rows, study.PostHoc(), settings, said); err != nil {
+		return err
+	}
+	idle, err := m.AEMIdle(settings, rows)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "aem-idle.csv"), idle, 0o666)
+}
+
+// read returns the runs of these files.
+func read(folder string, files ...string) (study.Table, error) {
+	all := study.Table{}
+	for _, file := range files {
+		rows, err := study.Read(filepath.Join(folder, file))
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, rows)
+	}
+	return all, nil
 }
 
 func verdicts(predictions []study.Prediction) {

@@ -20,14 +20,15 @@ func TestRun(t *testing.T) {
 	settings.Groups, settings.Minibatches, settings.Evaluation = 2, 2, 4
 	folder := filepath.Join(t.TempDir(), "out")
 	path := func(name string) string { return filepath.Join(folder, name) }
-	lines := map[string]int{"runs.csv": 1 + 24, "effects.csv": 1 + 4, "arms.csv": 1 + 16, "arms-effects.csv": 1 + 6}
+	lines := map[string]int{"runs.csv": 1 + 24, "effects.csv": 1 + 4, "arms.csv": 1 + 16, "arms-effects.csv": 1 + 6,
+		"tags.csv": 1 + 4, "tags-effects.csv": 1 + 1, "rates.csv": 1 + 24}
 	err := doArms(study.SmokeArms, folder, settings)
 	if err == nil || !strings.Contains(err.Error(), "not finished: it lacks") {
 		t.Errorf("arms without a map: %v", err)
 	}
 	before := map[string][]string{}
 	for _, keep := range []int{0, 9} {
-		for _, name := range []string{"runs.csv", "arms.csv"} {
+		for _, name := range []string{"runs.csv", "arms.csv", "tags.csv", "rates.csv"} {
 			if text, err := os.ReadFile(path(name)); err == nil {
 				kept := strings.Join(slices.Collect(strings.Lines(string(text)))[:min(keep, lines[name])], "")
 				must.Do(os.WriteFile(path(name), []byte(kept), 0o666))
@@ -35,6 +36,8 @@ func TestRun(t *testing.T) {
 		}
 		must.Do(doMap(study.SmokeMap, folder, settings))
 		must.Do(doArms(study.SmokeArms, folder, settings))
+		must.Do(doTags(study.SmokeTags, folder, settings))
+		must.Do(doRates(study.SmokeRates, folder, settings))
 		for name, want := range lines {
 			var got []string
 			for line := range strings.Lines(string(must.Get(os.ReadFile(path(name))))) {

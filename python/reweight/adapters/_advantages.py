@@ -14,7 +14,7 @@ from . import _tags
 from ._credit import Credit
 from ._layout import Layout, to_numpy
 from ._pages import first_answered
-from ._step import TrainerStep, mixed, multipliers, outcomes, per_trajectory, product, scalars
+from ._step import TrainerStep, finite, mixed, multipliers, outcomes, per_trajectory, product, scalars
 
 AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "token_sum")
 
@@ -34,6 +34,7 @@ def token_advantages(
     group_ids: Any = None,
     seq_offsets: Any = None,
     prompt_ids: Any = None,
+    weights: Any = None,
     gather: Optional[Gather] = None,
     log: Optional[Dict[str, float]] = None,
     **arrays: Any,
@@ -61,6 +62,8 @@ def token_advantages(
         that is then alone in its group gets 0 too.
     group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
     prompt_ids: the tokens before the tokens of mask, B sequences; for the pages of credit.show_every alone.
+    weights: of each token, of the layout of mask, at least 0: they are multiplied into those of the scheme. The weights
+        of the scheme "measured" come in here.
     gather: for trainers whose processes hold a part of the batch each. Called once with a
         dict; returns the dicts of all processes, and which of them is this one's. Sums,
         means and groups are then taken over all.
@@ -103,6 +106,15 @@ def token_advantages(
     if sampled is not None and (kept & ~response).any():
         raise reweight.InputError("sampled", "is 0 at a token of mask, want all tokens of the loss among the sampled")
     rows: Dict[str, Any] = {"lengths": layout.lengths, "kept": kept}
+    if credit.audited and weights is None:
+        argument = "scheme" if credit.measured else "audit_every"
+        raise reweight.InputError(argument, f"is {getattr(credit, argument)}, which needs a trainer whose adapter audits runs")
+    if weights is not None:
+        rows["weights"] = layout.pack("weights", weights).astype(np.float32, copy=False)
+        wrong = kept & ~(finite(rows["weights"]) & (rows["weights"] >= 0))
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise reweight.InputError("weights", f"is {rows['weights'][at]}, want finite numbers of at least 0", at)
     if advantages is not None and ("advantages" in wanted or not credit.makes_advantages):
         arrays["advantages"] = advantages
     for name, x in arrays.items():
@@ -158,7 +170,7 @@ def _page(
     """Returns the trajectories of this process that a page shows."""
     per_token: Dict[str, Any] = {name: rows[name] for name in ("old_logprobs", "entropy") if name in rows}
     per_token.update(role=rows["role"] * rows["kept"], sampled=rows["role"])
-    if step.name == "uniform":
+    if not step.entries:
         per_token["actfocus_weights"] = np.ones(len(rows["role"]), np.float32)
     for field_, name in (("actfocus_weights", "actfocus"), ("aem_factors", "aem")):
         if name in step.made:
@@ -204,6 +216,8 @@ def _computed(
     made, weights = step.credit(batch)
     if weights is None:
         weights = kept.astype(np.float32)
+    if "weights" in rows:
+        weights = np.where(kept, weights * rows["weights"], np.float32(0))
     factors = [step.made[e.name] for e in step.entries if e.kind == "factor"]
     if log is not None:
         log.update(scalars(step, batch, weights, factors, credit.counts_actions))

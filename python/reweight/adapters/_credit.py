@@ -21,6 +21,8 @@ Tag = Union[str, Sequence[int]]
 
 # The options of two entries are arguments of Credit.
 _ARGUMENTS = {"actfocus": ("alpha", "beta", "eps", "signal"), "aem": ("lambda_", "guard", "scope")}
+# The scheme whose weights are measured while the run goes on, and how often if audit_every does not say it.
+MEASURED, MEASURED_EVERY = "measured", 50
 # What every adapter can give a scheme, besides role and old_logprobs.
 _KEPT = ("seq_offsets", "group_ids", "span_ids", "rewards", "token_rewards", "advantages", "old_logprobs", "ref_logprobs")
 
@@ -32,7 +34,8 @@ class Credit:
 
     scheme: names of reweight.schemes() with + between them. Advantages that a scheme makes, such as "rloo" or "gtpo",
         take the place of the trainer's; factors and weights are multiplied into them. A name of a loss is an
-        InputError: the loss is the trainer's, and an option of the trainer chooses it. "uniform" alone changes nothing:
+        InputError: the loss is the trainer's, and an option of the trainer chooses it. "measured", in TRL: the best
+        weights of actions, tags and reasoning by the audits of this run (docs/audit.md). "uniform" alone changes nothing:
         it is a baseline with the same scalars and pages.
     options: options of the scheme's entries, by the names of the entries: {"gtpo": {"bonus": 0.2}}. ActFocus and AEM
         have theirs as the following arguments.
@@ -67,6 +70,9 @@ class Credit:
         the weight of every token: DIR/batch-000001.html. 0: never. It needs the program reweight, which the wheel
         has. Of several processes the first writes. A restarted run counts from 1.
     dir: the folder DIR of the pages, which is made if it does not exist.
+    audit_every: audit the first batch and every batch whose number is a multiple of this, in TRL: up to eight of its
+        prompts with all their answers, by the gradients of the model that trains. 0: never. The scheme "measured" has
+        weights from it: 0 stands for 50 there. Each audit writes DIR/audit-000001.html and DIR/audit.json.
     """
 
     scheme: str = "actfocus+aem"
@@ -87,15 +93,19 @@ class Credit:
     keep: Optional[str] = None
     show_every: int = 0
     dir: str = "credit"
+    audit_every: int = 0
     _pages: Pages = field(default_factory=Pages, init=False, repr=False, compare=False)
     _watch: Watch = field(default_factory=Watch, init=False, repr=False, compare=False)
 
     def step(self) -> Step:
-        """Returns the step of the scheme, with its options."""
+        """Returns the step of the scheme, with its options, without the weights that are measured."""
         try:
-            step = scheme(self.scheme)
+            rest = "+".join(name for name in self.scheme.split("+") if name != MEASURED) if self.measured else self.scheme
+            step = scheme(rest or "uniform" if self.measured else rest)
         except reweight.InputError as error:
             raise reweight.InputError("scheme", error.problem) from None
+        if (rest or "uniform") == "uniform":  # which is what the trainer does
+            step.entries = ()
         names = [e.name for e in step.entries]
         for name, options in self.options.items():
             if name in _ARGUMENTS:
@@ -118,10 +128,19 @@ class Credit:
         return step
 
     @property
+    def measured(self) -> bool:
+        """Whether the weights of tokens come from the audit of the run."""
+        return isinstance(self.scheme, str) and MEASURED in self.scheme.split("+")
+
+    @property
+    def audited(self) -> int:
+        """An audit is made of the first batch and of each multiple of this; 0: never."""
+        return self.audit_every or (MEASURED_EVERY if self.measured else 0)
+
+    @property
     def reads(self) -> FrozenSet[str]:
         """The arrays of a Batch that the scheme reads, besides role."""
-        entries = [e for e in self.step().entries if e.name != "uniform"]
-        return frozenset().union(*(reads(e, self.signal, self.entropy == "exact") for e in entries))
+        return frozenset().union(*(reads(e, self.signal, self.entropy == "exact") for e in self.step().entries))
 
     @property
     def makes_advantages(self) -> bool:
@@ -136,7 +155,12 @@ class Credit:
     @property
     def counts_actions(self) -> bool:
         """Whether the scheme tells actions from reasoning. Uniform weights do for the log alone."""
-        return any(e.name in ("actfocus", "uniform") for e in self.step().entries)
+        return self.uniform or any(e.name == "actfocus" for e in self.step().entries)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the credit changes nothing."""
+        return self.scheme == "uniform"
 
     def pairs(self) -> Tuple[Tuple[Any, Any], ...]:
         """Returns the pairs of tags: of strings, or of sequences of token ids."""
@@ -155,19 +179,24 @@ class Credit:
             raise reweight.InputError("tags", f"is {tags!r}, {want}")
         return tuple((opening, closing) for opening, closing in all_)
 
-    def check(self, trainer: str, own: Mapping[str, str], keeps: Sequence[str] = ()) -> None:
+    def check(self, trainer: str, own: Mapping[str, str], keeps: Sequence[str] = (), audits: bool = False) -> None:
         """Raises InputError for a wrong option, which a trainer would meet only after its first rollouts, and if the
         credit wants what the trainer does not keep, or does itself.
 
         keeps: the arrays that this trainer can give, besides those that all can. own: the trainer's options that do
-        what the credit does not, by "loss", by an array, or by the name of an entry."""
+        what the credit does not, by "loss", by an array, or by the name of an entry. audits: whether the adapter can
+        audit batches."""
+        if self.audited and not audits:
+            argument, problem = ("scheme", "has measured") if self.measured else ("audit_every", f"is {self.audit_every}")
+            problem += f", but {trainer} does not audit a run: write rollouts to a file, for python -m reweight audit"
+            raise reweight.InputError(argument, problem)
         step = self.step()
         kept = ["surprisal", "log_ratio"] + ["energy"] * ("ref_energy" in keeps)
         if self.signal not in kept and "actfocus" in (e.name for e in step.entries):
             problem = f'is "{self.signal}", which {trainer} does not keep, want one of [{" ".join(kept)}]'
             raise reweight.InputError("signal", problem)
         losses = [e for e in step.entries if e.kind in ("loss", "critic")]
-        if losses and step.name != "uniform":
+        if losses:
             rest = "+".join(e.name for e in step.entries if e not in losses)
             problem = f"has {losses[0].name}, a loss: {trainer} has its own, which {own['loss']} chooses"
             raise reweight.InputError("scheme", problem + (f', and "{rest}" is the rest of the scheme' if rest else ""))
@@ -175,7 +204,7 @@ class Credit:
             if e.kind == "reward" and not self.makes_advantages:
                 problem = f"has {e.name}, which changes rewards, but {trainer} has made its advantages of them already"
                 raise reweight.InputError("scheme", f'{problem}: name advantages too, as in "group_norm+{self.scheme}"')
-            if e.name in ("actfocus", "uniform"):
+            if e.name == "actfocus":
                 continue
             wanted = reads(e, self.signal, self.entropy == "exact")
             if "entropy" in wanted and "entropy" not in keeps:
@@ -207,6 +236,15 @@ class Credit:
 
     def __post_init__(self) -> None:
         entries = self.step().entries
+        other = next((e.name for e in entries if e.kind == "weight"), None)
+        if self.measured and (other or self.scheme.split("+").count(MEASURED) > 1):
+            raise reweight.InputError("scheme", f"has {MEASURED} and {other or MEASURED}, want one that weights tokens")
+        if type(self.audit_every) is not int or self.audit_every < 0:
+            raise reweight.InputError("audit_every", f"is {self.audit_every!r}, want a number of batches, or 0 for no audits")
+        if self.audited and (self.tags is None or self.action is not None or len(self.pairs()) != 1):
+            argument, given = ("tags", self.tags) if self.action is None else ("action", self.action)
+            problem = f"is {given!r}, but an audit compares the tokens between one pair of tags with the others"
+            raise reweight.InputError(argument, problem)
         if self.entropy not in ("exact", "surprisal"):
             raise reweight.InputError("entropy", f'is "{self.entropy}", want one of [exact surprisal]')
         name = next((e.name for e in entries if e.single_entropies), None)

@@ -29,7 +29,7 @@ class Report:
             return
         if log["credit/not_finite"] and not self.ignored:
             self.ignored = True
-            self._say(f"{log['credit/not_finite']:.0f} tokens of a batch have no finite log-probability or entropy, and no part "
+            self.say(f"{log['credit/not_finite']:.0f} tokens of a batch have no finite log-probability or entropy, and no part "
                       "in the statistics; credit/not_finite counts them")  # fmt: skip
         if self.batches > 1:
             return
@@ -39,8 +39,6 @@ class Report:
                 gets = [f"{kind} {log[name]:.3g}" for kind in ("action", "reasoning") if (name := "credit/multiplier_" + kind) in log]
                 actions = f"{_actions(log)}, {log['credit/action_weight']:.1%} of the weight; advantages times: {', '.join(gets)}"
                 schemes.append(f"ActFocus by {credit.signal} ({actions})")
-            elif e.name == "uniform":
-                schemes.append(f"uniform weights, which change nothing ({_actions(log)})")
             elif e.name == "aem":
                 factors = f"factors {log.get('credit/aem_min', 1):.2f} to {log.get('credit/aem_max', 1):.2f}"
                 by = "entropy" if credit.entropy == "exact" else "surprisal"
@@ -50,15 +48,19 @@ class Report:
                 schemes.append(f"the advantages of {e.title} in the place of the trainer's ({size})")
             else:
                 schemes.append(e.title)
-        self._say(f"{aggregation}: {' and '.join(schemes)}")
+        if credit.uniform:
+            schemes.append(f"uniform weights, which change nothing ({_actions(log)})")
+        if credit.measured:
+            schemes.append("weights of parts that are measured, equal ones until the audits have enough prompts")
+        self.say(f"{aggregation}: {' and '.join(schemes)}")
 
     def end(self) -> None:
         """Says that there was no batch, if so. The end of the process calls it, and a trainer that ends another way."""
         atexit.unregister(self.end)
         if self.batches == 0:
-            self._say("the credit was never called: no batch of this process has it")
+            self.say("the credit was never called: no batch of this process has it")
 
-    def _say(self, what: str) -> None:
+    def say(self, what: str) -> None:
         print(f"reweight: in {self.trainer}, {what}", file=sys.stderr, flush=True)
 
 

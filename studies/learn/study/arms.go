@@ -3,7 +3,6 @@ package study
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
@@ -42,17 +41,17 @@ func changed(cell, change train.Run) train.Run {
 	return cell
 }
 
-// runs returns those of all arms. Uniform weights without a change are runs of the map, and schemes that
-// the map does not have take the rate of actfocus.
-func (a Arms) runs(done Table) (runs []train.Run) {
+// Runs returns the runs of all arms; of is the finished map. Uniform weights without a change are
+// runs of the map, and schemes that the map does not have take the rate of actfocus.
+func (a Arms) Runs(of Table) (runs []train.Run) {
 	add := func(run train.Run, schemes ...string) {
 		for _, run.Seed = range a.Seeds {
 			for _, run.Scheme = range schemes {
-				of := cell(run.Fluent, run.Errors)
-				if of.Scheme = run.Scheme; !slices.Contains(a.Schemes, of.Scheme) {
-					of.Scheme = "actfocus"
+				same := cell(run.Fluent, run.Errors)
+				if same.Scheme = run.Scheme; !slices.Contains(a.Schemes, same.Scheme) {
+					same.Scheme = "actfocus"
 				}
-				run.Rate = a.best(done, of)
+				run.Rate = a.best(of, same)
 				runs = append(runs, run)
 			}
 		}
@@ -68,18 +67,8 @@ func (a Arms) runs(done Table) (runs []train.Run) {
 	return runs
 }
 
-// Do does the runs that the file lacks, of a map that is done, and returns both.
-func (a Arms) Do(path string, of Table, settings train.Settings, said func(done, of int)) (Table, error) {
-	done, err := Read(path)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(done, of)
-	return done, done.Do(path, settings, a.runs(done), said)
-}
-
 // Effects compares the schemes with uniform weights.
-func (a Arms) Effects(done Table) ([]Effect, error) { return effects(done, a.runs(done)) }
+func (a Arms) Effects(done Table) ([]Effect, error) { return effects(done, a.Runs(done)) }
 
 // Predictions holds the effects of the arms to the predictions of plan-arms.md, in its order; of are the effects of the
 // map.

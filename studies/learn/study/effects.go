@@ -27,6 +27,12 @@ type Effect struct {
 	Low, High   float64 // 95% interval of the difference, by Student's t
 	P           float64 // exact test that flips signs
 	Adjusted    float64 // P corrected by Holm's method for the cells of the scheme
+	Median      float64 // of the differences
+
+	UniformFinal        float64 // success after training with uniform weights
+	Final               float64 // difference to it
+	FinalLow, FinalHigh float64 // its 95% interval
+	UniformLost, Lost   int     // runs that end below a tenth of success, with uniform weights and with the scheme
 
 	Start, Actions, Decided float64 // of the warm starts: success, share of action tokens, D
 }
@@ -68,11 +74,15 @@ func effects(done Table, runs []train.Run) ([]Effect, error) {
 			without := of[cell]
 			e := Effect{Run: with[0].Run, UniformRate: without[0].Rate}
 			e.Seed = 0
-			var differences []float64
+			var differences, final []float64
 			n := float64(len(with))
 			for i, r := range with {
 				u := without[i]
 				differences = append(differences, r.Success-u.Success)
+				final = append(final, r.Final-u.Final)
+				e.UniformFinal += u.Final / n
+				e.UniformLost += lost(u)
+				e.Lost += lost(r)
 				e.Uniform += u.Success / n
 				e.Reweighted += r.Success / n
 				e.Start += u.Start / n
@@ -82,6 +92,9 @@ func effects(done Table, runs []train.Run) ([]Effect, error) {
 			e.Difference = stat.Mean(differences, nil)
 			e.Low, e.High = interval(differences)
 			e.P = permutation(differences)
+			e.Median = median(differences)
+			e.Final = stat.Mean(final, nil)
+			e.FinalLow, e.FinalHigh = interval(final)
 			all, p = append(all, e), append(p, e.P)
 		}
 		for i, adjusted := range holm(p) {
@@ -89,6 +102,14 @@ func effects(done Table, runs []train.Run) ([]Effect, error) {
 		}
 	}
 	return all, nil
+}
+
+// lost returns 1 for a run that ends with next to no success, and 0 for others.
+func lost(r train.Result) int {
+	if r.Final < 0.1 {
+		return 1
+	}
+	return 0
 }
 
 // effectOf returns the effect of a scheme in the cell of a run, or nil if there is none.
@@ -108,12 +129,14 @@ func EffectsCSV(all []Effect) []byte {
 	c := csv.NewWriter(&b)
 	c.Write([]string{"arm", "game", "algorithm", "fluent", "errors", "scheme",
 		"uniform_rate", "rate", "uniform", "reweighted", "difference", "low", "high", "p", "adjusted_p",
-		"start", "actions", "decided"})
+		"start", "actions", "decided",
+		"median", "uniform_final", "final", "final_low", "final_high", "uniform_lost", "lost"})
 	for _, e := range all {
 		line := []string{e.Arm, e.Game, e.Algorithm, strconv.Itoa(e.Fluent), digits(e.Errors), e.Scheme}
 		for _, x := range []float64{
 			e.UniformRate, e.Rate, e.Uniform, e.Reweighted, e.Difference, e.Low, e.High, e.P, e.Adjusted,
 			e.Start, e.Actions, e.Decided,
+			e.Median, e.UniformFinal, e.Final, e.FinalLow, e.FinalHigh, float64(e.UniformLost), float64(e.Lost),
 		} {
 			line = append(line, digits(x))
 		}

@@ -22,18 +22,23 @@ func TestEvidence(t *testing.T) {
 	page := string(must.Get(os.ReadFile(results)))
 	short := string(must.Get(os.ReadFile(docs + "evidence.md")))
 	rows := must.Get(Read(folder + "runs.csv"))
-	effects := must.Get(TheMap.Effects(rows))
+	ofMap := must.Get(TheMap.Effects(rows))
 	all := must.Get(Read(folder + "arms.csv"))
 	maps.Copy(all, rows)
 	arms := must.Get(TheArms.Effects(all))
-	page = between(t, page, "the map", mapTable(effects))
+	page = between(t, page, "the map", mapTable(ofMap))
+	page = between(t, page, "the end", endTable(ofMap))
+	asked := must.Get(Read(folder + "posthoc.csv"))
+	maps.Copy(asked, rows)
+	page = between(t, page, "the post hoc runs", postHocTable(must.Get(effects(asked, PostHoc()))))
 	page = between(t, page, "the rates", ratesTable(rows))
-	page = between(t, page, "the arms", armsTable(effects, arms))
-	short = between(t, short, "the summary", summaryTable(effects))
+	page = between(t, page, "the arms", armsTable(ofMap, arms))
+	page = between(t, page, "the end of the arms", armsEndTable(ofMap, arms))
+	short = between(t, short, "the summary", summaryTable(ofMap))
 	for path, want := range map[string]string{
-		folder + "effects.csv":      string(EffectsCSV(effects)),
+		folder + "effects.csv":      string(EffectsCSV(ofMap)),
 		folder + "arms-effects.csv": string(EffectsCSV(arms)),
-		docs + "map.svg":            string(TheMap.Figure(effects)),
+		docs + "map.svg":            string(TheMap.Figure(ofMap)),
 		docs + "evidence.md":        short,
 		results:                     page,
 	} {
@@ -82,7 +87,76 @@ func mapTable(effects []Effect) string {
 	return b.String()
 }
 
-// summaryTable is mapTable without the intervals and without the cells between the extremes of q.
+// endTable has what the same pairs say of the end of training, the medians, and the lost runs.
+func endTable(effects []Effect) string {
+	var b strings.Builder
+	schemes := []string{"actfocus", train.ActFocusWithoutBeta, train.ActFocusBySurprisal, "aem"}
+	fmt.Fprint(&b, "| L | q | uniform, lost |")
+	for _, s := range schemes {
+		fmt.Fprintf(&b, " %s |", schemeTitles[s])
+	}
+	fmt.Fprint(&b, "\n|---|---|---|---|---|---|---|\n")
+	for _, cell := range effects {
+		if cell.Scheme != schemes[0] {
+			continue
+		}
+		fmt.Fprintf(&b, "| %d | %v | %.1f, %d |", cell.Fluent, cell.Errors, 100*cell.UniformFinal, cell.UniformLost)
+		for _, s := range schemes {
+			fmt.Fprintf(&b, " %s |", endText(effectOf(effects, cell.Run, s)))
+		}
+		fmt.Fprintln(&b)
+	}
+	return b.String()
+}
+
+// postHocTable has the one effect of the post hoc runs.
+func postHocTable(of []Effect) string {
+	e := of[0]
+	return fmt.Sprintf("| L 0, q 0, both at 0.01, post hoc | uniform | ActFocus, difference | median | uniform, end | difference | lost |\n"+
+		"|---|---|---|---|---|---|---|\n| | %.1f | %s (%s to %s) | %s | %.1f | %s (%s to %s) | %d, %d |\n",
+		100*e.Uniform, points(e.Difference), points(e.Low), points(e.High), points(e.Median),
+		100*e.UniformFinal, points(e.Final), points(e.FinalLow), points(e.FinalHigh), e.UniformLost, e.Lost)
+}
+
+// endText is the difference at the end with its interval, the median of the differences of the mean success, and the
+// number of lost runs.
+func endText(e *Effect) string {
+	if e == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s to %s); %s; %d", points(e.Final), points(e.FinalLow), points(e.FinalHigh),
+		points(e.Median), e.Lost)
+}
+
+// armsEndTable is endTable of the arms.
+func armsEndTable(of, arms []Effect) string {
+	var b strings.Builder
+	row := func(title string, effects []Effect, change train.Run, actFocus string) {
+		fmt.Fprintf(&b, "| %s |", title)
+		for _, cell := range TheArms.Cells {
+			run := changed(cell, change)
+			e := effectOf(effects, run, actFocus)
+			fmt.Fprintf(&b, " %.1f, %d | %s | %s |", 100*e.UniformFinal, e.UniformLost, endText(e),
+				endText(effectOf(effects, run, "aem")))
+		}
+		fmt.Fprintln(&b)
+	}
+	fmt.Fprint(&b, "| | q 0: uniform, lost | ActFocus | AEM | q 1: uniform, lost | ActFocus | AEM |\n|---|---|---|---|---|---|---|\n")
+	eachArm(of, arms, row)
+	return b.String()
+}
+
+// eachArm calls row for the map's own cells, each change, and each alpha.
+func eachArm(of, arms []Effect, row func(title string, effects []Effect, change train.Run, actFocus string)) {
+	row("the map's", of, train.Run{}, "actfocus")
+	for _, c := range TheArms.Changes {
+		row("`"+cmp.Or(c.Arm, c.Game, c.Algorithm)+"`", arms, c, "actfocus")
+	}
+	row("alpha 0", arms, train.Run{}, train.ActFocusAlpha0)
+	row("alpha 0.3", arms, train.Run{}, train.ActFocusAlpha03)
+}
+
+// summaryTable has of each cell but those between the extremes of q the difference during training, and at the end.
 func summaryTable(effects []Effect) string {
 	var b strings.Builder
 	fmt.Fprint(&b, "| L, q | D | uniform | ActFocus | beta 0 | surprisal | AEM |\n|---|---|---|---|---|---|---|\n")
@@ -90,14 +164,15 @@ func summaryTable(effects []Effect) string {
 		if cell.Scheme != "actfocus" || cell.Errors == 0.5 {
 			continue
 		}
-		fmt.Fprintf(&b, "| %d, %v | %.2f | %.1f |", cell.Fluent, cell.Errors, cell.Decided, 100*cell.Uniform)
+		fmt.Fprintf(&b, "| %d, %v | %.2f | %.1f, %.1f |",
+			cell.Fluent, cell.Errors, cell.Decided, 100*cell.Uniform, 100*cell.UniformFinal)
 		for _, s := range []string{"actfocus", train.ActFocusWithoutBeta, train.ActFocusBySurprisal, "aem"} {
 			e := effectOf(effects, cell.Run, s)
+			during := points(e.Difference)
 			if e.Shown() {
-				fmt.Fprintf(&b, " **%s** |", points(e.Difference))
-			} else {
-				fmt.Fprintf(&b, " %s |", points(e.Difference))
+				during = "**" + during + "**"
 			}
+			fmt.Fprintf(&b, " %s, %s |", during, points(e.Final))
 		}
 		fmt.Fprintln(&b)
 	}
@@ -112,17 +187,13 @@ func armsTable(of, arms []Effect) string {
 		for _, cell := range TheArms.Cells {
 			run := changed(cell, change)
 			e := effectOf(effects, run, actFocus)
-			fmt.Fprintf(&b, " %.1f | %s | %s |", 100*e.Uniform, differenceText(e), differenceText(effectOf(effects, run, "aem")))
+			fmt.Fprintf(&b, " %.1f | %s | %s |", 100*e.Uniform, differenceText(e),
+				differenceText(effectOf(effects, run, "aem")))
 		}
 		fmt.Fprintln(&b)
 	}
 	fmt.Fprint(&b, "| | q 0: uniform | ActFocus | AEM | q 1: uniform | ActFocus | AEM |\n|---|---|---|---|---|---|---|\n")
-	row("the map's", of, train.Run{}, "actfocus")
-	for _, c := range TheArms.Changes {
-		row("`"+cmp.Or(c.Arm, c.Game, c.Algorithm)+"`", arms, c, "actfocus")
-	}
-	row("alpha 0", arms, train.Run{}, train.ActFocusAlpha0)
-	row("alpha 0.3", arms, train.Run{}, train.ActFocusAlpha03)
+	eachArm(of, arms, row)
 	verdicts(&b, TheArms.Predictions(of, arms))
 	return b.String()
 }
@@ -173,19 +244,17 @@ func ratesTable(rows Table) string {
 	}
 	fmt.Fprint(&b, "\n| of the 144 runs that compare | rate 0.01 is the best of three in | end below a tenth of success |\n|---|---|---|\n")
 	for _, scheme := range TheMap.Schemes {
-		lost, best := 0, 0
+		gone, best := 0, 0
 		for _, run := range TheMap.Comparing(rows) {
 			if run.Scheme != scheme {
 				continue
 			}
-			if rows[run].Final < 0.1 {
-				lost++
-			}
+			gone += lost(rows[run])
 			if run.Seed == 1 && run.Rate == 1e-2 {
 				best++
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %d of 12 cells | %d |\n", cmp.Or(schemeTitles[scheme], "uniform weights"), best, lost)
+		fmt.Fprintf(&b, "| %s | %d of 12 cells | %d |\n", cmp.Or(schemeTitles[scheme], "uniform weights"), best, gone)
 	}
 	return b.String()
 }

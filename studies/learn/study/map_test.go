@@ -157,7 +157,7 @@ func TestEffects(t *testing.T) {
 func TestArmsRates(t *testing.T) {
 	done := planted(func(train.Run) float64 { return 0 })
 	distinct := map[train.Run]bool{}
-	for _, run := range TheArms.runs(done) {
+	for _, run := range TheArms.Runs(done) {
 		if want := map[bool]float64{true: 1e-3, false: 3e-3}[run.Scheme == Uniform]; run.Rate != want {
 			t.Errorf("%+v has the rate %v, want %v", run, run.Rate, want)
 		}
@@ -199,7 +199,7 @@ func TestArmsPredictions(t *testing.T) {
 		as,
 	} {
 		all := maps.Clone(of)
-		for _, run := range TheArms.runs(of) {
+		for _, run := range TheArms.Runs(of) {
 			row := train.Result{Run: run, Success: 0.5}
 			switch run.Scheme {
 			case Uniform:

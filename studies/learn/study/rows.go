@@ -7,6 +7,7 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"runtime"
@@ -138,6 +139,17 @@ func (done Table) Do(path string, settings train.Settings, runs []train.Run, sai
 		said(i+1, len(left))
 	}
 	return nil
+}
+
+// Continue does the runs of a study that neither its file nor the studies before it have, and returns all of them.
+func Continue(path string, before Table, runs []train.Run, settings train.Settings,
+	said func(done, of int)) (Table, error) {
+	done, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(done, before)
+	return done, done.Do(path, settings, runs, said)
 }
 
 // do does a run.

@@ -18,6 +18,12 @@ func interval(x []float64) (low, high float64) {
 	return mean - half, mean + half
 }
 
+// median returns the mean of the two in the middle where x has an even number of them.
+func median(x []float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
+}
+
 // permutation returns the two-sided p value of a mean difference of 0: the share of
 // all ways to flip the signs of the differences after which their sum is at least
 // as far from 0. If the scheme makes no difference, each sign is as likely as the

@@ -60,6 +60,9 @@ const (
 	ActFocusBySurprisal = "actfocus_surprisal" // as the adapters of trainers have it
 	ActFocusAlpha0      = "actfocus_alpha0"    // reasoning weighs nothing
 	ActFocusAlpha03     = "actfocus_alpha0.3"
+
+	ActFocusAlpha0WithoutBeta  = "actfocus_alpha0_beta0"
+	ActFocusAlpha03WithoutBeta = "actfocus_alpha0.3_beta0"
 )
 
 // variants say what their options change of ActFocus.
@@ -68,6 +71,9 @@ var variants = map[string]func(opt *reweight.ActFocusOptions){
 	ActFocusBySurprisal: func(opt *reweight.ActFocusOptions) { opt.Signal = reweight.SignalSurprisal },
 	ActFocusAlpha0:      func(opt *reweight.ActFocusOptions) { opt.Alpha = 0 },
 	ActFocusAlpha03:     func(opt *reweight.ActFocusOptions) { opt.Alpha = 0.3 },
+
+	ActFocusAlpha0WithoutBeta:  func(opt *reweight.ActFocusOptions) { opt.Alpha, opt.Beta = 1e-6, 0 }, // both 0 are refused
+	ActFocusAlpha03WithoutBeta: func(opt *reweight.ActFocusOptions) { opt.Alpha, opt.Beta = 0.3, 0 },
 }
 
 // scheme returns that of the run. PPO has the advantages of GAE, and a critic that learns
