@@ -56,6 +56,7 @@ class Population:
                 reasoning = answers[:, 2] == 0
                 slopes[2, reasoning, 8:10], slopes[1, reasoning, 8:10] = slopes[1, reasoning, 8:10], 0
             self.prompts.append((p, rewards, slopes @ mixed))
+        self.sums = np.cumsum([p for p, _, _ in self.prompts], 1)
 
     def truth(self, n):
         S = T = 0
@@ -68,8 +69,9 @@ class Population:
         return S / len(self.prompts), T / len(self.prompts)
 
     def draw(self, n, chance):
-        p, r, v = self.prompts[chance.integers(len(self.prompts))]
-        drawn = chance.choice(len(p), n, p=p)
+        of = chance.integers(len(self.prompts))
+        _, r, v = self.prompts[of]
+        drawn = np.minimum(np.searchsorted(self.sums[of], chance.random(n), "right"), len(r) - 1)
         v = v[:, drawn].reshape(len(PARTS) * n, -1)
         return r[drawn], (v @ v.T).reshape(len(PARTS), n, len(PARTS), n).transpose(0, 2, 1, 3)
 

@@ -140,10 +140,8 @@ class Gradients:
 
     def _grams(self, tokens: Tensor, there: Tensor, mark: Tensor, parts: int, directions: Optional[Directions]) -> Tensor:
         P = _shared(tokens, there, mark) if self._shares(tokens, there) else 0
-        keys, prompt = None, []
-        if P:
-            keys = _keys(len(tokens))
-            prompt, *_ = self._forward(tokens[:1, :P], there[:1, :P], keys)
+        keys = _keys(len(tokens)) if P else None
+        prompt = self._forward(tokens[:1, :P], there[:1, :P], keys)[0] if P else []
         tokens, mark = tokens[:, P:], mark[:, P:]
         inputs, before, after = self._forward(tokens, there, keys)
         weight, bias = self.head.weight.detach(), self.head.bias
@@ -420,17 +418,16 @@ def _keys(answers: int) -> Any:
             self.tops: List[Tensor] = []  # those that it has computed of the prompt
             self.prompt = False
 
-        def update(self, keys: Tensor, values: Tensor, layer: int, *args: Any, **kwargs: Any) -> Tuple[Tensor, Tensor]:
+        def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Tuple[Tensor, Tensor]:
             self.leaves, self.tops = [], []
-            if layer not in self.kept:
-                self.kept[layer] = keys, values
-                return super().update(keys, values, layer, *args, **kwargs)  # which counts them
+            if layer_idx not in self.kept:
+                self.kept[layer_idx] = key_states, value_states
+                return super().update(key_states, value_states, layer_idx, *args, **kwargs)  # which counts them
             if self.prompt:
-                self.tops = [keys, values]
-                return keys, values
-            self.leaves = [x.expand(answers, *x.shape[1:]).detach().requires_grad_() for x in self.kept[layer]]
-            k, v = (torch.cat(pair, -2) for pair in zip(self.leaves, (keys, values)))
-            return k, v
+                self.tops = [key_states, value_states]
+                return key_states, value_states
+            self.leaves = [x.expand(answers, *x.shape[1:]).detach().requires_grad_() for x in self.kept[layer_idx]]
+            return torch.cat([self.leaves[0], key_states], -2), torch.cat([self.leaves[1], value_states], -2)
 
         @contextlib.contextmanager
         def of_prompt(self) -> Iterator[None]:
