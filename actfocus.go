@@ -67,7 +67,8 @@ type ActFocusResult struct {
 //
 // with the sums over the n action tokens of the batch. weights and the arrays
 // that the signal needs have one element per token; weights may be the array
-// of the signal. Alpha 1 and Beta 0 give weights of exactly 1. A wrong length
+// of the signal. Alpha 1 and Beta 0 give weights of exactly 1. With Beta 0 the arrays of
+// the signal may be missing, and then count as zeros. A wrong length
 // or option, or a NaN or infinite signal at an action token, is an error, and
 // weights is not written.
 func (ws *Workspace) ActFocus(weights []float32, b *Batch, opt ActFocusOptions) (ActFocusResult, error) {
@@ -79,8 +80,10 @@ func (ws *Workspace) ActFocus(weights []float32, b *Batch, opt ActFocusOptions) 
 		opt.check()); err != nil {
 		return res, err
 	}
-	signal, err := ws.signalOf(b, opt.Signal)
-	if err != nil {
+	signal := weights // of zeros, which Beta 0 weighs as any other
+	if opt.Beta == 0 && opt.Signal.missing(b) {
+		clear(weights)
+	} else if signal, err = ws.signalOf(b, opt.Signal); err != nil {
 		return res, err
 	}
 	if n, mean, squares := ws.spread(isa, signal, b.Role, Roles(RoleAction)); n > 0 {
@@ -114,6 +117,16 @@ func (s Signal) arrays(b *Batch) [2]array {
 		return [2]array{{"OldLogprobs", b.OldLogprobs}}
 	}
 	return [2]array{{"OldLogprobs", b.OldLogprobs}, {"RefLogprobs", b.RefLogprobs}}
+}
+
+// missing reports whether the batch lacks an array of the signal.
+func (s Signal) missing(b *Batch) bool {
+	for _, a := range s.arrays(b) {
+		if a.arg != "" && len(a.x) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // signalOf returns the signal of each token: an array of the batch, or one that

@@ -314,3 +314,24 @@ func TestKLNames(t *testing.T) {
 		}
 	}
 }
+
+// TestActFocusWithoutSignal: with Beta 0 the signal's arrays may be missing, one of them or all.
+func TestActFocusWithoutSignal(t *testing.T) {
+	b := &reweight.Batch{Role: []reweight.Role{0, 1, 2, 2}, SeqOffsets: []int64{0, 4}, OldLogprobs: []float32{0, -1, -2, -3}}
+	var ws reweight.Workspace
+	for _, signal := range []reweight.Signal{reweight.SignalEnergy, reweight.SignalRefEntropy, reweight.SignalSurprisal, reweight.SignalLogRatio} {
+		weights := []float32{7, 7, 7, 7}
+		opt := reweight.ActFocusOptions{Alpha: 0.3, Eps: 1e-8, Signal: signal}
+		if res, err := ws.ActFocus(weights, b, opt); err != nil || res.Actions != 2 || !slices.Equal(weights, []float32{0, 0.3, 1, 1}) {
+			t.Errorf("%v: %v, %+v, %v", signal, weights, res, err)
+		}
+		opt.Beta = 0.5
+		if _, err := ws.ActFocus(weights, b, opt); err == nil && signal != reweight.SignalSurprisal {
+			t.Errorf("%v: no error with Beta 0.5", signal)
+		}
+	}
+	b.RefEnergy = make([]float32, 3)
+	if _, err := ws.ActFocus(make([]float32, 4), b, reweight.ActFocusOptions{Alpha: 0.3}); err == nil {
+		t.Error("no error of a wrong length")
+	}
+}

@@ -665,8 +665,8 @@ func (n counts) warnings(opt *Options) []string {
 		all = append(all, "No response token is an action: no response has a token between the tags "+strings.Join(tags,
 			", or ")+", in this order.")
 	default:
-		all = append(all, "No response token is an action: tags around actions say which are, Options.ActionOpen and ActionClose or ActionTags, "+
-			"on the command line -action-open and -action-close or -action-tags.")
+		all = append(all, "No response token is an action: tags around actions say which are, -action-tags or -action-open and -action-close, "+
+			"and tags= of a trainer's Credit.")
 	}
 	if n.ambiguous > 0 {
 		all = append(all, fmt.Sprintf("Responses in which an opening tag opens no action, because another one follows it before the closing tag, "+

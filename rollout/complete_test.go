@@ -485,7 +485,7 @@ func TestUnknownFields(t *testing.T) {
 
 // Options that find nothing, and those that are missing, make a warning.
 func TestWarningsOfAll(t *testing.T) {
-	const noTags = "No response token is an action: tags around actions say which are, Options.ActionOpen and ActionClose or ActionTags, on the command line -action-open and -action-close or -action-tags."
+	const noTags = "No response token is an action: tags around actions say which are, -action-tags or -action-open and -action-close, and tags= of a trainer's Credit."
 	const dropped = "The log-probabilities of the most likely tokens, up to 2 at each of 3 response tokens, are dropped: bounds of the entropy need the size of the vocabulary too, Options.Vocab, on the command line -vocab."
 	ids := Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}
 	both := Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}, ActionTags: [][2]string{{"(\n", ")"}}}

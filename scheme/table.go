@@ -172,7 +172,12 @@ var table = []*Entry{
 		Kind:    Weight, Method: "ActFocus", C: "actfocus", Dst: "weights", DefaultName: "DefaultActFocus",
 		golden: "actfocus.json", OverBatch: true,
 		Reads: []string{"ref_energy"}, Alias: []string{"ref_energy"},
-		reads: func(opt *Options) []string { return opt.ActFocus.Signal.Arrays() },
+		reads: func(opt *Options) []string {
+			if opt.ActFocus.Beta == 0 {
+				return nil
+			}
+			return opt.ActFocus.Signal.Arrays()
+		},
 		Flags: []Flag{
 			{"alpha", "Alpha", "ActFocus: weight of reasoning tokens, 0 to 1"},
 			{"beta", "Beta", "ActFocus: strength of the signal at action tokens, at least 0"},

@@ -47,6 +47,11 @@ func showCommand(args []string, out io.Writer) error {
 	vocabulary := flags.String("vocab-file", "", "the texts of the tokens: a JSON list, or the tokenizer.json of a model; a `file`")
 	rollouts := rolloutFlags(flags)
 	output := flags.String("html", "", "write a page into this `file`, and print nothing")
+	var notes []string
+	flags.Func("note", "a `sentence` of yours to print above, and again for more", func(note string) error {
+		notes = append(notes, note)
+		return nil
+	})
 	names, err := flags.Parse(showUsage, args, out)
 	if err != nil {
 		return err
@@ -102,6 +107,7 @@ func showCommand(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	page.Notes = append(notes, page.Notes...)
 	page.Title = "Rollouts of " + printable.Text(strings.Join(names, ", "))
 	if *output != "" {
 		if err := atomicfile.Write(*output, page.WriteHTML); err != nil {

@@ -30,12 +30,18 @@ static source source_of(const reweight_batch *batch, int32_t signal) {
 	return (source){{REWEIGHT_ARG_OLD_LOGPROBS, REWEIGHT_ARG_REF_LOGPROBS}, {batch->old_logprobs, batch->ref_logprobs}};
 }
 
-/* Sets *signal to the signal of each token: an array of the batch, or one that is computed
- * into the workspace. */
-static int signal_of(const reweight_workspace *ws, const float **signal, const reweight_batch *batch, int32_t kind,
-                     reweight_error *error) {
+/* Sets *signal to the signal of each token: an array of the batch, one that is computed into the
+ * workspace, or where beta is 0 and an array is missing the weights, which are set to 0. */
+static int signal_of(const reweight_workspace *ws, const float **signal, float *weights, const reweight_batch *batch,
+                     const reweight_actfocus_options *options, reweight_error *error) {
 	int64_t T = batch->tokens;
+	int32_t kind = options->signal;
 	source from = source_of(batch, kind);
+	if (options->beta == 0 && (from.arrays[0] == NULL || (from.names[1] != 0 && from.arrays[1] == NULL))) {
+		for (int64_t t = 0; t < T; t++) weights[t] = 0;
+		*signal = weights;
+		return REWEIGHT_OK;
+	}
 	for (int i = 0; i < 2 && from.names[i] != 0; i++)
 		if (rw_check_array(from.names[i], from.arrays[i], T, error)) return REWEIGHT_BAD_INPUT;
 	*signal = from.arrays[0];
@@ -70,7 +76,7 @@ int reweight_actfocus(const reweight_workspace *ws, reweight_actfocus_result *re
 	const float *signal;
 	if (rw_resolve(ws, &isa, error) || rw_check_count(REWEIGHT_ARG_TOKENS, T, error) ||
 	    rw_check_array(REWEIGHT_ARG_WEIGHTS, weights, T, error) || rw_check_roles(batch->role, T, error) ||
-	    rw_check_actfocus_options(options, error) || signal_of(ws, &signal, batch, options->signal, error))
+	    rw_check_actfocus_options(options, error) || signal_of(ws, &signal, weights, batch, options, error))
 		return REWEIGHT_BAD_INPUT;
 	reweight_actfocus_result r = {0, 0, 0};
 	double squares;

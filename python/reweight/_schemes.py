@@ -74,7 +74,10 @@ def actfocus(
     action token that is not finite; nothing is written then.
     """
     options = _actfocus_options(alpha, beta, eps, signal)
-    b = bind(batch, *_generated.SIGNAL_ARRAYS[signal])
+    names = _generated.SIGNAL_ARRAYS[signal]
+    if options.beta == 0 and not getattr(batch.role, "is_cuda", False):
+        names = tuple(name for name in names if getattr(batch, name) is not None)
+    b = bind(batch, *names)
     weights = _output(out, b)
     result = Scalars(_generated.ActFocusResult, b.role)
     _run(b, lambda run: run.actfocus(result.address, weights.pointer, b.struct, options))

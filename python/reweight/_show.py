@@ -70,6 +70,7 @@ def show(
     vocab: Any = None,
     trajectories: Sequence[int] = (0,),
     signal: str = "energy",
+    notes: Sequence[str] = (),
 ) -> None:
     """Writes a page for a browser: what the environment and the policy said in each turn of
     some rollouts, and the weight of every token. It is the page of `reweight show -html`, of the
@@ -86,6 +87,7 @@ def show(
     trajectories: numbers of those to show, from 0. A token takes about half a kilobyte of
         the page.
     signal: of ActFocus, where weights are computed: as reweight.actfocus has it.
+    notes: sentences of yours to print above.
 
     Raises InputError, a ValueError, if the batch or an argument is wrong, and
     reweight.distributed.CommandError if the program is not there or fails.
@@ -95,6 +97,7 @@ def show(
         # The page calls the batch by the name of its file.
         save(Path(folder, path.stem), batch)
         flags = ["-html", str(path), "-trajectory", ",".join(map(str, trajectories)), "-signal", signal]
+        flags += [f"-note={note}" for note in notes]
         if vocab is not None and batch.token_ids is not None:
             file = Path(folder, path.stem + ".vocab")
             ids = np.unique(as_numpy(view("token_ids", batch.token_ids, (I32, I64)))).tolist()

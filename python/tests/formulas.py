@@ -17,7 +17,7 @@ def roles(words, mask):
         for first, end in spans(mask[b]):
             opened = None
             for t in range(first, end):
-                if opened is None and row[t] == "<answer>":
+                if row[t] == "<answer>":
                     opened = t
                 elif opened is not None and row[t] == "</answer>":
                     role[b, opened + 1 : t] = 2

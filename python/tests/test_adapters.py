@@ -23,6 +23,7 @@ from reweight.adapters import Credit, HookError, token_advantages
 from reweight.adapters._advantages import AGGREGATIONS
 from reweight.adapters._hooks import find_hook, replace, when_imported
 from reweight.adapters._report import Report
+from reweight.adapters._watch import Watch
 from support import needs_torch, torch
 
 CREDITS = {
@@ -199,6 +200,10 @@ class MultiplierTest(Case):
             "not_finite": 0,
             "aem_guarded": np.mean([(f[first & (r.group_ids[r.trajectory] == g)] == 1).all() for g in set(r.group_ids)]),
         }
+        want.update(
+            multiplier_action=m[action].mean(), multiplier_reasoning=m[reasoning].mean(), warnings=0,
+            grad_scale=np.linalg.norm(m * r.mask) / np.linalg.norm(r.mask),
+        )  # fmt: skip
         self.assertEqual(set(log), {"credit/" + name for name in want})
         for name, value in want.items():
             self.assertNear(log["credit/" + name], value, 1e-6)
@@ -304,8 +309,7 @@ class MultiplierTest(Case):
         zeros = [np.zeros(len(row)) for row in mask]
         for aggregation in AGGREGATIONS:
             credit = Credit(alpha=0, tags=([1], [2]), scheme="actfocus")
-            with self.assertWarns(UserWarning):
-                got = multiplier(mask, credit=credit, aggregation=aggregation, token_ids=zeros, old_logprobs=zeros)
+            got = multiplier(mask, credit=credit, aggregation=aggregation, token_ids=zeros, old_logprobs=zeros)
             self.assertBits(np.concatenate(got), np.zeros(5))
         # Of groups whose rewards are equal, however many tokens they have.
         mask = np.ones((4, 5000))
@@ -561,9 +565,91 @@ class MultiplierTest(Case):
             got = token_advantages(None, credit=Credit("rloo"), aggregation="token_sum", gather=lambda x: (sent, rank), **rows)
             self.assertEqual([row.tolist() for row in got], [[[-2], [2], [-4], [4]], []][rank])
 
-    def test_no_action(self):
-        with self.assertWarnsRegex(UserWarning, r"no token of the batch is between the tags \('<a>', '</a>'\)"):
-            self.call(credit=Credit(tags=("<a>", "</a>")))
+    def test_keep(self):
+        """keep="norm" multiplies all by one number, which keeps the sum of what the loss gets of each token."""
+        r = self.rollouts
+        for aggregation in AGGREGATIONS:
+            with self.subTest(aggregation):
+                logs, made = ({}, {}), []
+                for keep, log in zip((None, "norm"), logs):
+                    options = {**self.arguments(credit=Credit(beta=2.0, keep=keep), log=log)}
+                    made.append(token_advantages(r.advantages, r.mask, aggregation=aggregation, **options).astype(np.float64))
+                count = np.bincount(r.trajectory, r.mask)[r.trajectory] if aggregation == "seq_mean_token_mean" else 1.0
+                plain = np.abs(r.advantages * r.mask / count).sum(dtype=np.float64)
+                self.assertNear(np.abs(made[1] / count).sum(), plain, 1e-5)
+                self.assertGreater(abs(np.abs(made[0] / count).sum() / plain - 1), 0.005)
+                scale = made[1][r.mask] / made[0][r.mask]
+                np.testing.assert_allclose(scale, scale[0], 1e-6)
+                for name in ("multiplier_action", "multiplier_reasoning", "grad_scale"):
+                    self.assertNear(logs[1]["credit/" + name], logs[0]["credit/" + name] * scale[0], 1e-5)
+                want = np.linalg.norm(made[1] / count) / np.linalg.norm(r.advantages * r.mask / count)
+                self.assertNear(logs[1]["credit/grad_scale"], want, 1e-5)
+        with self.assertRaisesRegex(reweight.InputError, "keep is 'sum', want None or \"norm\""):
+            Credit(keep="sum")
+
+    def test_baseline(self):
+        """Uniform weights change nothing, to the bit, and have the scalars of actions."""
+        for aggregation in AGGREGATIONS:
+            log, other = {}, {}
+            r, options = self.rollouts, self.arguments(credit=Credit("uniform"), log=log, rewards=self.rollouts.rewards)
+            got = token_advantages(r.advantages, r.mask, aggregation=aggregation, **options)
+            self.assertBits(got, np.where(r.mask, r.advantages, np.float32(0)))
+            token_advantages(r.advantages, r.mask, aggregation=aggregation, **{**options, "credit": Credit("actfocus"), "log": other})
+            self.assertEqual(set(log), set(other))
+            self.assertEqual(log["credit/effective_tokens"], r.mask.sum())
+            for name in ("multiplier_action", "multiplier_reasoning", "grad_scale"):
+                self.assertEqual(log["credit/" + name], 1)
+            for name in ("actions", "no_action", "action_share", "surprisal_action", "ambiguous", "mixed_groups"):
+                self.assertEqual(log["credit/" + name], other["credit/" + name], name)
+        Credit("uniform").check("TRL", {"loss": "loss_type"})
+        with self.assertRaisesRegex(reweight.InputError, "scheme has gspo, a loss"):
+            Credit("gspo").check("TRL", {"loss": "loss_type"})
+
+    def test_watch(self):
+        """What is wrong with a batch is said, each kind at most every 20 batches, and whatever filters of warnings say."""
+        fine = {"credit/no_action": 0.0, "credit/not_finite": 0.0, "credit/effective_tokens": 80.0, "credit/mixed_groups": 0.5}
+        cases = {
+            "no_action": ({"credit/no_action": 0.66}, True, "66% of the trajectories have no action, up from 0%. .* take reward from answers"),
+            "mixed": ({"credit/mixed_groups": 0.0}, False, "in no group do the rewards differ"),
+            "advantages": ({}, False, "all advantages are 0"),
+            "effective": ({"credit/effective_tokens": 4.0}, True, "it is worth 4.0% of as many tokens with equal weights"),
+            "finite": ({"credit/not_finite": 2.0}, True, "2.0% of the tokens have no finite log-probability"),
+        }
+        for name, (change, advantages, want) in cases.items():
+            with self.subTest(name), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()) as said:
+                warnings.simplefilter("ignore")
+                watch = Watch()
+                self.assertEqual(watch.look(fine, 100, True, "tags=x", True), [])
+                for batch in range(2, 45):
+                    [sentence] = watch.look({**fine, **change}, 100, advantages, "tags=x", True)
+                    self.assertRegex(sentence, want)
+                lines = said.getvalue().splitlines()
+                self.assertEqual([line.split(":")[2] for line in lines], [" batch 2", " batch 22", " batch 42"])
+                self.assertTrue(all(line.startswith("reweight: warning: ") for line in lines))
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            watch = Watch()
+            for share in (0.5, 0.5, 0.3, 0.3, 0.21, 0.2, 0.24):
+                watch.look({**fine, "credit/no_action": share}, 100, True, "tags=x", True)
+            self.assertEqual(len(said.getvalue().splitlines()), 1)  # at the first batch; then it falls
+            watch.look({**fine, "credit/no_action": 0.6}, 100, True, "tags=x", False)
+            for _ in range(2):
+                watch.look({**fine, "credit/ambiguous": 3.0}, 100, True, "tags=x", True)
+            self.assertEqual(len(said.getvalue().splitlines()), 2)
+            self.assertEqual(watch.look(fine, 0, False, "tags=x", True), [])
+
+    def test_watched(self):
+        """token_advantages watches what it computes."""
+        for change, want in (
+            ({"credit": Credit(tags=("<a>", "</a>"))}, "100% of the trajectories have no action. .* tags=\\('<a>', '</a>'\\)"),
+            ({"rewards": np.ones(len(self.rollouts.rewards)), "credit": Credit()}, "in no group do the rewards differ"),
+            ({"credit": Credit("actfocus", beta=40.0)}, "few tokens have nearly all of the weight"),
+            ({"credit": Credit(), "entropy": self.rollouts.entropy + np.inf}, "100.0% of the tokens have no finite"),
+        ):
+            log = {}
+            with self.subTest(want), contextlib.redirect_stderr(io.StringIO()) as said:
+                self.call(log=log, **change)
+                self.assertRegex(said.getvalue(), want)
+                self.assertGreaterEqual(log["credit/warnings"], 1)
 
 
 class HookTest(unittest.TestCase):

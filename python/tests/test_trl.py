@@ -112,6 +112,7 @@ def weights_and_factors(ids, mask, signal, entropy, groups, credit=CREDIT, text=
             opening, closing = credit.tags
             begin = whole.find(opening)
             while begin >= 0 and (stop := whole.find(closing, begin + len(opening))) >= 0:
+                begin = whole.rfind(opening, begin, stop)  # the last one counts
                 inside = (at[:-1] >= begin + len(opening)) & (at[1:] <= stop)
                 role[b, first:end][inside] = 2
                 begin = whole.find(opening, stop + len(closing))
@@ -277,7 +278,8 @@ class Runs(unittest.TestCase):
             tags = events.Tags()["scalars"]
         names = {
             "actions", "no_action", "action_share", "action_weight", "effective_tokens", "surprisal_action",
-            "surprisal_reasoning", "aem_min", "aem_max", "aem_std", "aem_guarded", "not_finite",
+            "surprisal_reasoning", "aem_min", "aem_max", "aem_std", "aem_guarded", "not_finite", "ambiguous", "mixed_groups",
+            "multiplier_action", "multiplier_reasoning", "grad_scale", "warnings",
         }  # fmt: skip
         for entry in log:
             self.assertEqual({name for name in entry if name.startswith("credit/")}, {"credit/" + n for n in names})
@@ -286,6 +288,54 @@ class Runs(unittest.TestCase):
             self.assertGreater(entry["credit/aem_max"], 1)
         self.assertTrue({"train/credit/" + n for n in names} <= set(tags), tags)
         self.assertEqual(in_wandb, {n.encode() for n in names})
+
+    def test_losing_actions(self):
+        """A run whose actions vanish says so on the standard error, in the log and on the page, and not too often."""
+
+        def rollout(prompts, trainer):
+            """Answers that lose their tags: fewer and fewer of a batch have them."""
+            rollout.batch += 1
+            out = defaultdict(list)
+            for i, prompt in enumerate(prompts):
+                tagged = i % 8 >= (rollout.batch - 1) * 2 or rollout.batch < 3
+                out["prompt_ids"].append(trainer._tokenizer(prompt)["input_ids"])
+                out["completion_ids"].append([8 + i % 5, 2 if tagged else 9, 4 + i % 3, 3, 10, 1])
+            return {**out, "logprobs": None}
+
+        rollout.batch = 0
+        environ = mock.patch.dict(os.environ, PATH=program().name + os.pathsep + os.environ["PATH"])
+        with tempfile.TemporaryDirectory() as folder, environ, contextlib.redirect_stderr(io.StringIO()) as said:
+            credit = Credit("actfocus", alpha=0.3, beta=0, show_every=6, dir=folder)
+            made = trainer(functools.partial(GRPOTrainer, credit=credit), rollout_func=rollout, max_steps=26)
+            with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+                warnings.simplefilter("ignore")
+                made.train()
+            page = Path(folder, "batch-000006.html").read_text()
+        log = [entry for entry in made.state.log_history if "credit/no_action" in entry]
+        self.assertEqual([entry["credit/no_action"] for entry in log[:5]], [0, 0, 0.5, 0.75, 1])
+        lines = [line for line in said.getvalue().splitlines() if "of the trajectories have no action" in line]
+        self.assertEqual([line.split(":")[2] for line in lines], [" batch 3", " batch 23"], said.getvalue())
+        self.assertIn("50% of the trajectories have no action, up from 0%", lines[0])
+        self.assertEqual([entry["credit/warnings"] > 0 for entry in log], [False] * 2 + [True] * 24)
+        self.assertIn("100% of the trajectories have no action, up from 0%", page)
+
+    def test_baseline(self):
+        """With uniform weights a run is TRL's own, to the last bit of its weights, and has the scalars of a credit."""
+        for options in {}, {"loss_type": "dapo", "beta": 0.04}, {"loss_type": "luspo"}:
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                runs = [trainer(kind, **options) for kind in (Original, functools.partial(GRPOTrainer, credit=Credit("uniform")))]
+                for made in runs:
+                    torch.manual_seed(0)
+                    made.train()
+            plain, credited = (dict(made.model.named_parameters()) for made in runs)
+            for name, values in plain.items():
+                self.assertTrue(torch.equal(values, credited[name]), name)
+            log, own = (made.state.log_history[0] for made in runs[::-1])
+            self.assertEqual(log["credit/grad_scale"], 1)
+            self.assertIn("credit/no_action", log)
+            for name, value in own.items():
+                if name not in ("step_time", "completions/clipped_ratio", "train_runtime"):
+                    self.assertEqual(log[name], value, name)
 
     def test_reused_batches(self):
         """num_iterations and steps_per_generation: old log-probabilities are TRL's; a reference is kept."""

@@ -101,7 +101,7 @@ def weights_and_factors(rows, groups, credit):
         for first, end in spans(rows["sampled"][b]):
             opened = None
             for t in range(first, end):
-                if opened is None and ids[t] == OPENING:
+                if ids[t] == OPENING:
                     opened = t
                 elif opened is not None and ids[t] == CLOSING:
                     role[b, opened + 1 : t] = 2
@@ -536,7 +536,7 @@ class Refusals(unittest.TestCase):
             ({"alpha": -1.0}, "alpha"),
             ({"scope": "all"}, "scope"),
             ({"signal": "energy"}, 'signal is "energy", which verl does not keep'),
-            ({"tags": "<answer>"}, r"^tags is '<answer>', want what opens and what closes an action: two strings or"),
+            ({"tags": "<answer>"}, r"^tags is '<answer>', want some of \[answer tool_call .* or what opens and what closes an action"),
             ({"tags": [[2], ["x"]]}, r"^tags is \(\(2,\), \('x',\)\), want what opens"),
             ({"tags": 5}, r"^tags is 5, want what opens"),
             ({"tags": [1, 2]}, r"^tags is \(1, 2\), want what opens"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from . import _tags
 from ._credit import Credit
 from ._layout import Layout, to_numpy
 from ._pages import first_answered
-from ._step import TrainerStep, finite, outcomes, per_trajectory, scalars
+from ._step import TrainerStep, finite, mixed, multipliers, outcomes, per_trajectory, product, scalars
 
 AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "token_sum")
 
@@ -84,10 +83,18 @@ def token_advantages(
                                           guard leaves alone
         credit/not_finite                 tokens of which a value that is read is not finite
         credit/unscored                   trajectories whose reward is NaN, if the scheme reads rewards
+        credit/mixed_groups               share of the groups of two or more in which rewards differ, if given
+        credit/multiplier_action, credit/multiplier_reasoning
+                                          mean m of them: what the advantages are multiplied by
+        credit/grad_scale                 the norm of the loss's gradient by the log-probabilities at the old policy,
+                                          over the norm with the same advantages and m = 1
+        credit/warnings                   how many warnings there are of the batch, on the standard error too
     arrays: what the scheme reads of each token, of the layout of mask, by its name in reweight.Batch:
         old_logprobs, entropy (unless credit.entropy is "surprisal"), ref_logprobs, token_rewards and others.
 
-    Warns if ActFocus finds no action, because the tags may be others than the policy's.
+    With a log, what is wrong with a batch is said on the standard error of the first process, each kind at
+    most every 20 batches: actions that get lost, no group with different rewards, advantages that are all 0,
+    weights on few tokens, and values that are not finite.
     Raises InputError, a ValueError, naming the argument, if one is missing or has another shape than
     mask, and, with credit.not_finite "error", if a value that is read is not finite.
     """
@@ -115,7 +122,7 @@ def token_advantages(
             raise TypeError(f"token_advantages got an unexpected keyword argument '{name}'")
         if x is not None:
             rows[name] = layout.pack(name, x).astype(np.float32, copy=False)
-    if "actfocus" not in (e.name for e in credit.step().entries):
+    if not credit.counts_actions:
         rows["role"] = response.view(np.uint8)
     elif not credit.wants_actions:
         rows["role"] = np.where(response, np.uint8(reweight.ACTION), np.uint8(reweight.MASKED))
@@ -140,9 +147,14 @@ def token_advantages(
         two = {"lengths": np.zeros(2, np.int64), "group_ids": np.zeros(2, np.int64), "rewards": np.zeros(2, np.float32)}
         joined = {**joined, **{name: x for name, x in two.items() if name in joined}}
     made, step = _computed(joined, credit, aggregation, log)
+    notes: List[str] = []
+    if log is not None:
+        tags = f"tags={credit.tags!r}" if credit.action is None else "action="
+        notes = credit._watch.look(log, int(joined["kept"].sum()), bool(step.plain.any()), tags, rank == 0)
+        log["credit/warnings"] = float(len(notes))
     if credit._pages.due(credit.show_every) and rank == 0:  # whose tokens come first
         page = functools.partial(_page, layout, rows, step, token_ids, prompt_ids, advantages)
-        credit._pages.write(credit.dir, credit.tokenizer or tokenizer, page)
+        credit._pages.write(credit.dir, credit.tokenizer or tokenizer, page, [*notes, *_multiplied(log)])
     return layout.unpack(made[first : first + len(kept)])
 
 
@@ -158,6 +170,8 @@ def _page(
     """Returns the trajectories of this process that a page shows."""
     per_token: Dict[str, Any] = {name: rows[name] for name in ("old_logprobs", "entropy") if name in rows}
     per_token.update(role=rows["role"] * rows["kept"], sampled=rows["role"])
+    if step.name == "uniform":
+        per_token["actfocus_weights"] = np.ones(len(rows["role"]), np.float32)
     for field_, name in (("actfocus_weights", "actfocus"), ("aem_factors", "aem")):
         if name in step.made:
             per_token[field_] = step.made[name]
@@ -200,24 +214,47 @@ def _computed(
         batch.token_rewards = outcomes(rewards, kept, offsets)
     step = TrainerStep(credit.step(), kept, sampled, scored, credit.signal, credit.not_finite == "ignore")
     made, weights = step.credit(batch)
-    if "actfocus" in step.made and kept.any() and not (np.asarray(batch.role) == reweight.ACTION).any():
-        warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
     if weights is None:
         weights = kept.astype(np.float32)
     if "weights" in rows:
         weights = np.where(kept, weights * rows["weights"], np.float32(0))
+    factors = [step.made[e.name] for e in step.entries if e.kind == "factor"]
     if log is not None:
-        log.update(scalars(step, batch, weights))
+        log.update(scalars(step, batch, weights, factors, credit.counts_actions))
         if "ambiguous" in rows:
             log["credit/ambiguous"] = float(rows["ambiguous"].sum())
+        if rewards is not None and "group_ids" in rows:
+            log["credit/mixed_groups"] = mixed(rewards[scored], np.asarray(batch.group_ids)[scored])
     made *= weights
+    # By whole batch or by trajectory: what the sum of the losses is to be multiplied by, and what the trainer divides it by.
+    scale, divisor = np.ones(1, np.float32), np.ones(1, np.float32)
     if aggregation == "token_mean":
-        made *= np.float32(kept.sum() / (weights.sum(dtype=np.float64) or np.inf))  # 0 where all weights are
+        scale[:] = kept.sum() / (weights.sum(dtype=np.float64) or np.inf)  # 0 where all weights are
     elif aggregation == "seq_mean_token_mean":
-        total = per_trajectory(weights, offsets, np.float64)
-        scale = per_trajectory(kept, offsets, np.float64) / np.where(total == 0, np.inf, total)
-        made *= np.repeat(scale.astype(np.float32), rows["lengths"])
+        total, count = per_trajectory(weights, offsets, np.float64), per_trajectory(kept, offsets, np.float64)
+        scale = np.repeat((count / np.where(total == 0, np.inf, total)).astype(np.float32), rows["lengths"])
+        divisor = np.repeat(np.maximum(count, 1).astype(np.float32), rows["lengths"])
+    if aggregation in ("token_mean", "seq_mean_token_mean"):
+        made *= scale
+    if credit.keep == "norm":
+        kept_norm = np.abs(step.plain / divisor).sum(dtype=np.float64) / (np.abs(made / divisor).sum(dtype=np.float64) or np.inf)
+        made *= np.float32(kept_norm)
+        scale = scale * np.float32(kept_norm)
+    if log is not None:
+        log.update(multipliers(step, made, product(weights * scale, factors), divisor, batch, credit.counts_actions))
     return made, step
+
+
+def _multiplied(log: Optional[Dict[str, float]]) -> List[str]:
+    """Says on a page what the advantages of the whole batch are multiplied by."""
+    if log is None or "credit/multiplier_reasoning" not in log:
+        return []
+    of_actions = f", those of actions by {log['credit/multiplier_action']:.3g}" if "credit/multiplier_action" in log else ""
+    return [
+        "The trainer's loss divides by the number of tokens, and not by the sum of the weights: the advantages of reasoning are "
+        f"multiplied by {log['credit/multiplier_reasoning']:.3g} on average{of_actions}. The gradient by the log-probabilities is "
+        f"{log['credit/grad_scale']:.3g} times as long as with equal weights."
+    ]
 
 
 def _roles(

@@ -15,6 +15,7 @@ from .._step import Step, scheme
 from ._pages import Pages
 from ._step import reads
 from ._tags import Labels, named
+from ._watch import Watch
 
 Tag = Union[str, Sequence[int]]
 
@@ -33,8 +34,9 @@ class Credit:
 
     scheme: names of reweight.schemes() with + between them. Advantages that a scheme makes, such as "rloo" or "gtpo",
         take the place of the trainer's; factors and weights are multiplied into them. A name of a loss is an
-        InputError: the loss is the trainer's, and an option of the trainer chooses it. "measured", in TRL: the best
-        weights of actions, tags and reasoning by the audits of this run (docs/audit.md).
+        InputError: the loss is the trainer's, and an option of the trainer chooses it. "uniform" alone changes nothing:
+        it is a baseline with the same scalars and pages. "measured", in TRL: the best weights of actions, tags and
+        reasoning by the audits of this run (docs/audit.md).
     options: options of the scheme's entries, by the names of the entries: {"gtpo": {"bonus": 0.2}}. ActFocus and AEM
         have theirs as the following arguments.
     alpha, beta, eps: options of ActFocus (arXiv 2605.14558), as reweight.actfocus has them.
@@ -61,6 +63,9 @@ class Credit:
         a signal has the weight 1, and does not count in the signal's mean and deviation; a token without an entropy
         does not count in the mean of its response; an advantage that would be made from such a value is 0. The log
         counts the tokens.
+    keep: None, or "norm": all advantages of a batch are multiplied by one number, so that the sum of their sizes, each
+        divided as the trainer's loss divides it, is what it was without factors and weights. A learning rate and a
+        limit of the gradient's norm then stay nearer to what they were tuned for.
     show_every: write a page for people about the first batch and every batch whose number is a multiple of this, with
         the weight of every token: DIR/batch-000001.html. 0: never. It needs the program reweight, which the wheel
         has. Of several processes the first writes. A restarted run counts from 1.
@@ -85,10 +90,12 @@ class Credit:
     scope: str = "group"
     entropy: str = "exact"
     not_finite: str = "ignore"
+    keep: Optional[str] = None
     show_every: int = 0
     dir: str = "credit"
     audit_every: int = 0
     _pages: Pages = field(default_factory=Pages, init=False, repr=False, compare=False)
+    _watch: Watch = field(default_factory=Watch, init=False, repr=False, compare=False)
 
     def step(self) -> Step:
         """Returns the step of the scheme, with its options, without the weights that are measured."""
@@ -133,7 +140,8 @@ class Credit:
     @property
     def reads(self) -> FrozenSet[str]:
         """The arrays of a Batch that the scheme reads, besides role."""
-        return frozenset().union(*(reads(e, self.signal, self.entropy == "exact") for e in self.step().entries))
+        entries = [e for e in self.step().entries if e.name != "uniform"]
+        return frozenset().union(*(reads(e, self.signal, self.entropy == "exact") for e in entries))
 
     @property
     def makes_advantages(self) -> bool:
@@ -143,8 +151,12 @@ class Credit:
     @property
     def wants_actions(self) -> bool:
         """Whether actions are looked for in token ids."""
-        wanted = self.tags is not None or self.action is not None
-        return wanted and any(e.name == "actfocus" for e in self.step().entries)
+        return self.counts_actions and (self.tags is not None or self.action is not None)
+
+    @property
+    def counts_actions(self) -> bool:
+        """Whether the scheme tells actions from reasoning. Uniform weights do for the log alone."""
+        return any(e.name in ("actfocus", "uniform") for e in self.step().entries)
 
     def pairs(self) -> Tuple[Tuple[Any, Any], ...]:
         """Returns the pairs of tags: of strings, or of sequences of token ids."""
@@ -180,7 +192,7 @@ class Credit:
             problem = f'is "{self.signal}", which {trainer} does not keep, want one of [{" ".join(kept)}]'
             raise reweight.InputError("signal", problem)
         losses = [e for e in step.entries if e.kind in ("loss", "critic")]
-        if losses:
+        if losses and step.name != "uniform":
             rest = "+".join(e.name for e in step.entries if e not in losses)
             problem = f"has {losses[0].name}, a loss: {trainer} has its own, which {own['loss']} chooses"
             raise reweight.InputError("scheme", problem + (f', and "{rest}" is the rest of the scheme' if rest else ""))
@@ -188,7 +200,7 @@ class Credit:
             if e.kind == "reward" and not self.makes_advantages:
                 problem = f"has {e.name}, which changes rewards, but {trainer} has made its advantages of them already"
                 raise reweight.InputError("scheme", f'{problem}: name advantages too, as in "group_norm+{self.scheme}"')
-            if e.name == "actfocus":
+            if e.name in ("actfocus", "uniform"):
                 continue
             wanted = reads(e, self.signal, self.entropy == "exact")
             if "entropy" in wanted and "entropy" not in keeps:
@@ -233,6 +245,8 @@ class Credit:
         if self.entropy == "surprisal" and name:
             problem = f'is "surprisal", which stands for the mean entropy of a response, but {name} reads that of single tokens'
             raise reweight.InputError("entropy", problem)
+        if self.keep not in (None, "norm"):
+            raise reweight.InputError("keep", f'is {self.keep!r}, want None or "norm"')
         if self.not_finite not in ("ignore", "error"):
             raise reweight.InputError("not_finite", f'is "{self.not_finite}", want one of [ignore error]')
         if self.tags_as not in ("reasoning", "action"):

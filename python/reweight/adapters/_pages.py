@@ -27,13 +27,14 @@ class Pages:
         self.batches += 1
         return every > 0 and (self.batches == 1 or self.batches % every == 0)
 
-    def write(self, folder: str, vocab: Any, make: Callable[[], reweight.Batch]) -> None:
-        """Writes the page of the batch that was counted last. What goes wrong ends no run: there is one warning."""
+    def write(self, folder: str, vocab: Any, make: Callable[[], reweight.Batch], notes: Sequence[str] = ()) -> None:
+        """Writes the page of the batch that was counted last, with the notes. What goes wrong ends no run: there is one
+        warning."""
         path = os.path.join(folder, f"batch-{self.batches:06}.html")
         try:
             batch = make()
             os.makedirs(folder, exist_ok=True)
-            reweight.show(batch, path, vocab=vocab, trajectories=range(len(np.asarray(batch.seq_offsets)) - 1))
+            reweight.show(batch, path, vocab=vocab, trajectories=range(len(np.asarray(batch.seq_offsets)) - 1), notes=notes)
         except Exception as error:
             if not self.warned:
                 warnings.warn(f"{path} was not written, and later pages may be missing too: {error}")

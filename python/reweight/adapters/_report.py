@@ -36,8 +36,11 @@ class Report:
         step = credit.step()
         for e in sorted(step.entries, key=lambda e: (e is not step._maker(), ENTRIES.index(e))):
             if e.name == "actfocus":
-                actions = f"{log['credit/actions']:.0f} action tokens, {log['credit/action_share']:.1%} of the responses"
-                schemes.append(f"ActFocus by {credit.signal} ({actions}, {log['credit/action_weight']:.1%} of the weight)")
+                gets = [f"{kind} {log[name]:.3g}" for kind in ("action", "reasoning") if (name := "credit/multiplier_" + kind) in log]
+                actions = f"{_actions(log)}, {log['credit/action_weight']:.1%} of the weight; advantages times: {', '.join(gets)}"
+                schemes.append(f"ActFocus by {credit.signal} ({actions})")
+            elif e.name == "uniform":
+                schemes.append(f"uniform weights, which change nothing ({_actions(log)})")
             elif e.name == "aem":
                 factors = f"factors {log.get('credit/aem_min', 1):.2f} to {log.get('credit/aem_max', 1):.2f}"
                 by = "entropy" if credit.entropy == "exact" else "surprisal"
@@ -59,3 +62,7 @@ class Report:
 
     def say(self, what: str) -> None:
         print(f"reweight: in {self.trainer}, {what}", file=sys.stderr, flush=True)
+
+
+def _actions(log: Dict[str, float]) -> str:
+    return f"{log['credit/actions']:.0f} action tokens, {log['credit/action_share']:.1%} of the responses"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, Iterable, Mapping, Set
+from typing import Any, Dict, Iterable, List, Mapping, Set
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,8 @@ class TrainerStep(Step):
     response, and the advantage 0 of schemes that make advantages.
 
     scored: the trajectories that have a reward. Others have no part in what an entry makes of rewards, and get 0.
-    ignored: the tokens of which a value is not finite. made: what the entries made, by their names.
+    ignored: the tokens of which a value is not finite. made: what the entries made, by their names. plain: the
+    advantages before any factor.
     """
 
     def __init__(
@@ -59,9 +60,11 @@ class TrainerStep(Step):
 
     def _advantages(self, batch: reweight.Batch, own: reweight.Batch) -> Any:
         if self._maker() or batch.advantages is None:
-            return super()._advantages(batch, own)
-        made = np.zeros(len(self.kept), np.float32)
-        np.copyto(made, np.asarray(batch.advantages), where=self.kept)
+            made = super()._advantages(batch, own)
+        else:
+            made = np.zeros(len(self.kept), np.float32)
+            np.copyto(made, np.asarray(batch.advantages), where=self.kept)
+        self.plain = np.array(made)  # which is multiplied in place
         return made
 
     def _compute(self, e: Entry, batch: reweight.Batch, **more: Any) -> Any:
@@ -153,29 +156,71 @@ def outcomes(rewards: npt.NDArray[np.float32], kept: npt.NDArray[np.bool_], offs
     return of_tokens
 
 
-def scalars(step: TrainerStep, batch: reweight.Batch, weights: npt.NDArray[np.float32]) -> Dict[str, float]:
-    """Returns what the log has of a step that has been computed, as token_advantages lists it; weights are those of its
-    tokens."""
+def scalars(
+    step: TrainerStep,
+    batch: reweight.Batch,
+    weights: npt.NDArray[np.float32],
+    factors: List[npt.NDArray[np.float32]],
+    counts_actions: bool,
+) -> Dict[str, float]:
+    """Returns what the log has of a step that has been computed, as token_advantages lists it; weights and factors are
+    those of its tokens."""
     kept, offsets, role = step.kept, np.asarray(batch.seq_offsets), np.asarray(batch.role)
     log: Dict[str, Any] = {"not_finite": step.ignored.sum()}
     kinds = {e.kind for e in step.entries}
     if not all(reads(e, step.signal, True).isdisjoint(_REWARDS) for e in step.entries):
         log["unscored"] = (~step.scored).sum()
-    if "weight" in kinds:
+    if "weight" in kinds or step.name == "uniform":
         total = weights.sum(dtype=np.float64)
         log["effective_tokens"] = _share(total**2, np.einsum("i,i->", weights, weights, dtype=np.float64))
     maker = step._maker()
     if maker is not None:
         log["advantage"] = _share(np.abs(step.made[maker.name]).sum(dtype=np.float64), kept.sum())
-    if "actfocus" in step.made:
-        factors = [step.made[e.name] for e in step.entries if e.kind == "factor"]
-        log.update(_focused(batch.old_logprobs, role == reweight.ACTION, kept, offsets, _product(weights, factors)))
+    if counts_actions:
+        log.update(_focused(batch.old_logprobs, role == reweight.ACTION, kept, offsets, product(weights, factors)))
     if "aem" in step.made:
         log.update(_spread(step, batch, offsets))
     return {"credit/" + name: float(value) for name, value in log.items()}
 
 
-def _product(x: npt.NDArray[np.float32], others: Iterable[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+def multipliers(
+    step: TrainerStep,
+    made: npt.NDArray[np.float32],
+    multiplier: npt.NDArray[np.float32],
+    divisor: npt.NDArray[np.float32],
+    batch: reweight.Batch,
+    counts_actions: bool,
+) -> Dict[str, float]:
+    """Returns the scalars of what the trainer's loss gets: made is m A, and multiplier m, of which divisor is what the
+    trainer divides the loss of the token by, relative to others."""
+    log = {}
+    if counts_actions:
+        role = np.asarray(batch.role)
+        for name, kind in ("action", reweight.ACTION), ("reasoning", reweight.REASONING):
+            of_kind = multiplier[role == kind]
+            if len(of_kind):
+                log["credit/multiplier_" + name] = float(of_kind.mean(dtype=np.float64))
+    squares = []
+    for x in (made, step.plain):
+        x = x / divisor if len(divisor) > 1 else x
+        squares.append(np.einsum("i,i->", x, x, dtype=np.float64))
+    log["credit/grad_scale"] = float(np.sqrt(squares[0] / squares[1])) if squares[1] > 0 else 1.0
+    return log
+
+
+def mixed(rewards: npt.NDArray[np.float32], groups: npt.NDArray[np.int32]) -> float:
+    """Returns the share of the groups of two or more in which rewards differ; 1 where there are none."""
+    if not len(rewards):
+        return 1.0
+    of_group = np.unique(groups, return_inverse=True)[1]
+    lowest, highest = np.full(of_group.max() + 1, np.inf, np.float32), np.full(of_group.max() + 1, -np.inf, np.float32)
+    np.minimum.at(lowest, of_group, rewards)
+    np.maximum.at(highest, of_group, rewards)
+    several = np.bincount(of_group) > 1
+    return float((lowest < highest)[several].mean()) if several.any() else 1.0
+
+
+def product(x: npt.NDArray[np.float32], others: Iterable[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
     for other in others:
         x = x * other
     return x

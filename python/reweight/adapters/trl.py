@@ -350,12 +350,10 @@ def _scores(trainer: Any) -> Iterator[List[Any]]:
 def _rewards(trainer: Any, scores: List[Any], rows: int, rank: int, credit: Credit, audited: bool = False) -> Any:
     """Returns the rewards of this process's completions, as TRL makes them of the scores: NaN where no function gave one."""
     needed = audited or not credit.reads.isdisjoint(("rewards", "token_rewards"))
-    if not (needed or credit.show_every):
-        return None
     found, want = [len(of_call) for of_call in scores], rows * trainer.accelerator.num_processes
     if found != [want]:
         if not needed:
-            return None  # and the pages have no rewards
+            return None  # and neither the pages nor the log have rewards
         raise HookError(
             f"{type(trainer).__name__} scored batches of {found} completions by _calculate_rewards, want one of [{want}], all "
             f"completions of its processes: {'the audit' if audited else credit.scheme} reads the rewards"

@@ -56,7 +56,7 @@ func summary(b *reweight.Batch, c Credit, begins []beginning) []string {
 	}
 	share := fmt.Sprintf("Actions are %.1f%% of the agent's %s tokens", 100*float64(actions)/float64(responses),
 		humanize.Comma(int64(responses)))
-	if weight > 0 {
+	if weight > 0 && actions > 0 {
 		share += fmt.Sprintf(", and have %.1f%% of the weight by ActFocus", 100*onActions/weight)
 	}
 	add("%s.", share)
@@ -77,9 +77,7 @@ func summary(b *reweight.Batch, c Credit, begins []beginning) []string {
 			groups[b.GroupIDs[s]] = append(groups[b.GroupIDs[s]], s)
 		}
 	}
-	if actions > 0 {
-		add("Answers without an action: %d of %d.", malformed, answers)
-	}
+	add("Answers without an action: %d of %d.", malformed, answers)
 	equal, unchanged := 0, 0
 	for _, members := range groups {
 		alike, ones := b.Rewards != nil, c.Factors != nil
@@ -108,6 +106,11 @@ func summary(b *reweight.Batch, c Credit, begins []beginning) []string {
 	case d.known > 0:
 		add("In which tokens the signal is, and whether other weights of them help, is not to be seen in rollouts alone: " +
 			"python -m reweight audit measures it, with the model that drew them.")
+	}
+	if weight > 0 && actions > 0 && actions < responses && len(b.ActFocusWeights) == 0 { // else the trainer says it
+		mean := weight / float64(responses)
+		add("A loss that is a mean over tokens divides by the sum of the weights: it multiplies the advantages of actions by %.3g on average, and those of reasoning by %.3g.",
+			onActions/float64(actions)/mean, (weight-onActions)/float64(responses-actions)/mean)
 	}
 	return all
 }

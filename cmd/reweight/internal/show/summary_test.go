@@ -54,8 +54,11 @@ func TestSummary(t *testing.T) {
 		if lines[0] != "Actions are 50.0% of the agent's 9,600 tokens, and have 75.0% of the weight by ActFocus." || lines[1] != "Answers without an action: 0 of 4800." {
 			t.Errorf("%q", lines)
 		}
+		if want := "A loss that is a mean over tokens divides by the sum of the weights: it multiplies the advantages of actions by 1.5 on average, and those of reasoning by 0.5."; lines[len(lines)-1] != want {
+			t.Errorf("%q, want %q", lines[len(lines)-1], want)
+		}
 		d := 0.0
-		last := lines[len(lines)-1]
+		last := lines[len(lines)-2] // before what the loss does
 		_, err := fmt.Sscanf(last, "D, the share of the reward's variance given the prompt that the reasoning decides: %f, from 1600 reasonings that have several answers.", &d)
 		if err != nil || math.Abs(d-c.want) > 0.04 {
 			t.Errorf("%s: %q (%v), want %.2f", c.name, last, err, c.want)
