@@ -1,6 +1,7 @@
 """The audit: its statistics against known policies, its inner products against plain autograd."""
 
 import contextlib
+import copy
 import io
 import itertools
 import json
@@ -489,6 +490,11 @@ class Gradients(unittest.TestCase):
                         self.assertEqual(it.names, [view])
                         found = it.grams(ids, labels, 3, lambda _: [padded])
                         torch.testing.assert_close(found, gram, rtol=2e-4, atol=1e-4 * float(gram.abs().max()))
+                for dtype in (torch.bfloat16, torch.float16):
+                    with self.subTest(name, view=view, dtype=dtype):
+                        it = gradients.Gradients(copy.deepcopy(model).to(dtype), temperature=temperature, view=view)
+                        found = it.grams(ids, labels, 3, lambda _: [padded])
+                        self.assertLess(float((found - gram).norm() / gram.norm()), 0.05)
         for labelled in (labels[:2] + [np.full(len(row), -1) for row in ids[2:]], [np.full(len(row), -1) for row in ids]):
             for view in ("head", "hidden"):
                 found = gradients.Gradients(models[0][1], view=view).grams(ids, labelled, 3)
