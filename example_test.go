@@ -90,7 +90,8 @@ func ExampleWorkspace_TokenStats() {
 	var ws reweight.Workspace
 	check(ws.TokenStats(stats, logits, ids, reweight.DefaultTokenStats))
 	for row := range ids {
-		fmt.Printf("energy %.4f, entropy %.4f, log-probability %.4f\n", -stats.LSE[row], stats.Entropy[row], stats.Logprob[row])
+		fmt.Printf("energy %.4f, entropy %.4f, log-probability %.4f\n", -stats.LSE[row], stats.Entropy[row],
+			stats.Logprob[row])
 	}
 	// Output:
 	// energy -2.0986, entropy 1.0986, log-probability -1.0986
@@ -105,7 +106,8 @@ func ExampleWorkspace_RowGradient() {
 	var ws reweight.Workspace
 	check(ws.TokenStats(reweight.Stats{Logprob: logprobs}, logits, ids, reweight.DefaultTokenStats))
 	grad := []float32{-1} // with respect to the log-probability: it should grow
-	check(ws.RowGradient(logits, logits, ids, reweight.RowGradientInput{Logprobs: logprobs, Grad: grad}, reweight.DefaultRowGradient))
+	check(ws.RowGradient(logits, logits, ids, reweight.RowGradientInput{Logprobs: logprobs, Grad: grad},
+		reweight.DefaultRowGradient))
 	fmt.Printf("%.4f\n", logits.F32)
 	// Output: [-0.0353 0.0177 0.0177]
 }
@@ -136,7 +138,8 @@ func ExampleBF16s() {
 	for _, answer := range answers {
 		logits := reweight.Logits{Vocab: 2, BF16: reweight.BF16s(answer)} // of bytes: reweight.LogitsOf
 		end := first + logits.Rows()
-		check(ws.TokenStats(reweight.Stats{Logprob: logprobs[first:end]}, logits, ids[first:end], reweight.DefaultTokenStats))
+		check(ws.TokenStats(reweight.Stats{Logprob: logprobs[first:end]}, logits, ids[first:end],
+			reweight.DefaultTokenStats))
 		first = end
 	}
 	fmt.Printf("%.4f\n", logprobs)

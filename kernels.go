@@ -33,7 +33,8 @@ type Moments struct {
 // matter.
 func (ws *Workspace) MaskedMoments(x []float32, role []Role, roles RoleSet, shift float64) (Moments, error) {
 	isa, err := ws.ISA.resolve()
-	if err = cmp.Or(err, checkLen("x", len(x), len(role), "token"), checkRoles("role", role), checkFinite64("shift", shift)); err != nil {
+	if err = cmp.Or(err, checkLen("x", len(x), len(role), "token"), checkRoles("role", role),
+		checkFinite64("shift", shift)); err != nil {
 		return Moments{}, err
 	}
 	return ws.moments(isa, x, role, roles, shift), nil
@@ -67,7 +68,8 @@ func (ws *Workspace) spread(isa ISA, x []float32, role []Role, roles RoleSet) (n
 // of the batch. dst, signal and role have the same length; dst may be signal.
 // sigma is at least 0; 0 makes every sigmoid 1/2. A wrong length, mean, sigma
 // or option is an error, and dst is not written.
-func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []Role, mean, sigma float64, opt ActFocusOptions) error {
+func (ws *Workspace) ActFocusWeights(dst, signal []float32, role []Role, mean, sigma float64,
+	opt ActFocusOptions) error {
 	isa, err := ws.ISA.resolve()
 	if err = cmp.Or(
 		err,
@@ -120,7 +122,8 @@ func (ws *Workspace) SpanMeans(dst, x []float32, offsets []int32) error {
 // x do not overlap.
 func (ws *Workspace) MinMax(lo, hi, x []float32, offsets []int32) error {
 	isa, err := ws.ISA.resolve()
-	if err = cmp.Or(err, checkLen("hi", len(hi), len(lo), "group"), checkRanges("lo", len(lo), len(x), offsets)); err != nil {
+	if err = cmp.Or(err, checkLen("hi", len(hi), len(lo), "group"),
+		checkRanges("lo", len(lo), len(x), offsets)); err != nil {
 		return err
 	}
 	for g := 0; g < len(lo); {
@@ -194,7 +197,8 @@ type SurrogateSums struct {
 // arrays have one element per token; grad may be any of the float inputs. A wrong
 // length or option is an error, and so is, with another policy than PPO, a value of a
 // response token that is not finite; grad is not written then.
-func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float32, role []Role, scale float64, opt LossOptions) (SurrogateSums, error) {
+func (ws *Workspace) Surrogate(grad, logprobs, old, advantages, weights []float32, role []Role, scale float64,
+	opt LossOptions) (SurrogateSums, error) {
 	defer ws.release(ws.taken)
 	isa, err := ws.ISA.resolve()
 	read := [...]array{{"logprobs", logprobs}, {"old", old}, {"advantages", advantages}, {"weights", weights}}

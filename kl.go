@@ -121,7 +121,8 @@ func (k KLForm) value(x float64) float64 {
 func (ws *Workspace) addKL(isa ISA, grad, logprobs, ref []float32, b *Batch, opt *LossOptions) (loss float64) {
 	b.shares(opt.Aggregation, opt.NormLength, func(from, to int, share float64) {
 		share *= opt.KLCoef
-		sum := ws.divergence(isa, grad[from:to], logprobs[from:to], ref[from:to], b.Role[from:to], opt.KL, float32(share))
+		sum := ws.divergence(isa, grad[from:to], logprobs[from:to], ref[from:to], b.Role[from:to], opt.KL,
+			float32(share))
 		loss += float64(sum * share)
 	})
 	return loss

@@ -84,7 +84,8 @@ type lossTokens struct {
 
 // slice returns tokens from to to.
 func (x *lossTokens) slice(from, to int) lossTokens {
-	y := lossTokens{x.grad[from:to], x.logprobs[from:to], x.old[from:to], x.advantages[from:to], nil, x.role[from:to], nil}
+	y := lossTokens{x.grad[from:to], x.logprobs[from:to], x.old[from:to], x.advantages[from:to], nil, x.role[from:to],
+		nil}
 	if x.weights != nil {
 		y.weights = x.weights[from:to]
 	}
@@ -167,7 +168,8 @@ func (ws *Workspace) sumSpans(isa ISA, b *Batch, p sequencePolicy) ([]sequenceSu
 	for at := 0; at < b.Tokens(); {
 		end, span := runOf(b.SpanIDs, b.Role, at)
 		if span >= 0 {
-			run := p.sum(ws, isa, lossTokens{logprobs: b.Logprobs[at:end], old: b.OldLogprobs[at:end], role: b.Role[at:end]})
+			run := p.sum(ws, isa, lossTokens{logprobs: b.Logprobs[at:end], old: b.OldLogprobs[at:end],
+				role: b.Role[at:end]})
 			spans[span].sum += run.sum
 			spans[span].n += run.n
 		}

@@ -49,7 +49,8 @@ func checkClips(low, high float64, defaults string) error {
 }
 
 func (p PPO) terms(ws *Workspace, isa ISA, x lossTokens, scale float64) {
-	q := surrogateConsts{lo: float32(1 - p.ClipLow), hi: float32(1 + p.ClipHigh), dual: float32(p.DualClip), scale: float32(scale)}
+	q := surrogateConsts{lo: float32(1 - p.ClipLow), hi: float32(1 + p.ClipHigh), dual: float32(p.DualClip),
+		scale: float32(scale)}
 	if p.DualClip == 0 {
 		q.dual = float32(math.Inf(1))
 	}

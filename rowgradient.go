@@ -19,11 +19,11 @@ var DefaultRowGradient = RowGradientOptions{Temperature: 1}
 // RowGradientInput has what the gradient is made of besides the logits, one element per row
 // in each.
 type RowGradientInput struct {
-	Logprobs    []float32 // l, of TokenStats for the same logits and temperature
-	Entropy     []float32 // H, of the same; not read if EntropyBonus is 0 and GradEntropy nil
+	Logprobs    []float32 // l: what TokenStats returns for the same logits and temperature
+	Entropy     []float32 // H, also from TokenStats; not read if EntropyBonus is 0 and GradEntropy is nil
 	Grad        []float32 // g = dL/dl, as Loss returns it
-	GradEntropy []float32 // dL/dH, for a loss that has H in it by another way than EntropyBonus; nil for zeros
-	LSE         []float32 // logsumexp of z; nil to have it from the chosen logit and Logprobs
+	GradEntropy []float32 // dL/dH, where the loss depends on H besides EntropyBonus; nil for zeros
+	LSE         []float32 // logsumexp of z; nil: it is computed from the chosen logit and Logprobs
 }
 
 // RowGradient writes the gradient of the loss with respect to each logit. With z = x / tau,
@@ -37,21 +37,22 @@ type RowGradientInput struct {
 // Wrong shapes, an id outside [0, Vocab) or a bad option is an error, and nothing is
 // written.
 //
-// If g and c are 0, the row is not read and gets 0. A logit of -Inf gets
-// exactly 0; if it is the chosen one, it gets g / tau, which is the formula at
-// p_y = 0. A row whose log-probability is NaN gets NaN.
+// If g and c are 0, the row is not read and its gradient is 0. The gradient of a logit of
+// -Inf is exactly 0, or g / tau if it is the chosen logit, which is the formula at p_y = 0.
+// A row whose log-probability is NaN has NaN everywhere.
 //
-// LSE is for logits that have been computed a second time, or that are some columns of the
-// rows. Without it the last bit of the chosen logit moves all elements of its row. With it
-// p_v is exp(z_v - LSE), the chosen logit is not read, and an id may be -1: the row's id is
-// that of another column. Logprobs and Entropy are of the whole row. TokenStats gives
-// this LSE where its Temperature is 1. A row whose LSE is not finite gets NaN.
+// Give LSE if the logits have been computed a second time, or if they are only some columns
+// of the rows. Without LSE, an error in the last bit of the chosen logit changes every element
+// of its row. With LSE, p_v is exp(z_v - LSE), the chosen logit is not read, and an id of -1
+// says that the chosen logit is in a column that is not here. Logprobs and Entropy are always
+// of the whole row. TokenStats returns this LSE if its Temperature is 1. A row whose LSE is
+// not finite has NaN everywhere.
 //
 // Before it is rounded to dst's format, an element is at most
 // (5e-6 |g| + 4.2e-5 |c|) / Temperature from the exact one, for every row
 // of a Vocab of at most 160,000. [kernels/BOUNDS.md] derives this, and has the formula
-// for any Vocab. The rounding of an LSE that is given comes to it: 6e-8 |LSE| of an
-// element but the chosen one, and as much of c p_v.
+// for any Vocab. If LSE is given, add its rounding: 6e-8 |LSE| of each element but the
+// chosen one, and 6e-8 |LSE| of c p_v.
 //
 // [kernels/BOUNDS.md]: https://github.com/seed621a2839/reweight/blob/main/kernels/BOUNDS.md
 func (ws *Workspace) RowGradient(dst, logits Logits, ids []int32, of RowGradientInput, opt RowGradientOptions) error {

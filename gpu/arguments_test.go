@@ -61,8 +61,8 @@ func TestArguments(t *testing.T) {
 	ws := newMachine(t).workspace(gpu.Size{Tokens: 10, Trajectories: 3, Spans: 5})
 	const p gpu.Ptr = 1 << 20 // nothing is there
 	with := func(change func(b *gpu.Batch)) *gpu.Batch {
-		b := &gpu.Batch{Tokens: 10, Trajectories: 3, Role: p, SeqOffsets: p, GroupIDs: p, Rewards: p, SpanIDs: p, Entropy: p, Values: p,
-			Logprobs: p, OldLogprobs: p, RefLogprobs: p, Advantages: p, RefEnergy: p}
+		b := &gpu.Batch{Tokens: 10, Trajectories: 3, Role: p, SeqOffsets: p, GroupIDs: p, Rewards: p, SpanIDs: p,
+			Entropy: p, Values: p, Logprobs: p, OldLogprobs: p, RefLogprobs: p, Advantages: p, RefEnergy: p}
 		change(b)
 		return b
 	}
@@ -149,11 +149,13 @@ func TestOtherPolicies(t *testing.T) {
 	const p gpu.Ptr = 1 << 20
 	d := &gpu.Batch{Tokens: 10, Trajectories: 1, Role: p, SeqOffsets: p, Logprobs: p, OldLogprobs: p, Advantages: p}
 	var calls []wrongCall
-	for _, policy := range []reweight.Policy{reweight.GSPO{}, reweight.GRPOS{}, reweight.GMPO{}, reweight.CISPO{}, reweight.PG{}, reweight.DPPO{},
-		reweight.VESPO{}, reweight.SAPO{}, reweight.DRO{}, reweight.ClipCov{}, reweight.KLCov{}} {
+	for _, policy := range []reweight.Policy{reweight.GSPO{}, reweight.GRPOS{}, reweight.GMPO{}, reweight.CISPO{},
+		reweight.PG{}, reweight.DPPO{}, reweight.VESPO{}, reweight.SAPO{}, reweight.DRO{}, reweight.ClipCov{},
+		reweight.KLCov{}} {
 		opt := reweight.LossOptions{Policy: policy}
 		want := "Policy is " + policy.String() + ", want ppo: the GPU has no other loss yet"
-		calls = append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), want}, wrongCall{ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, opt), want})
+		calls = append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), want},
+			wrongCall{ws.Surrogate(p, p, p, p, p, 0, p, 10, 1, opt), want})
 	}
 	type other struct{ reweight.PPO }
 	for is, policy := range map[string]reweight.Policy{
@@ -166,7 +168,8 @@ func TestOtherPolicies(t *testing.T) {
 	}
 	opt := reweight.DefaultLoss
 	opt.KLCoef = 0.001
-	wantErrors(t, append(calls, wrongCall{ws.Loss(p, p, 0, d, opt), "KLCoef is 0.001, want 0: the GPU adds no divergence to the loss yet"}))
+	wantErrors(t, append(calls, wrongCall{ws.Loss(p, p, 0, d, opt),
+		"KLCoef is 0.001, want 0: the GPU adds no divergence to the loss yet"}))
 	m.must(ws.Check())
 }
 
@@ -177,7 +180,8 @@ func TestNoTokens(t *testing.T) {
 	ws := m.workspace(gpu.Size{Tokens: 10, Trajectories: 2, Spans: 2})
 	for _, empty := range []gpu.Ptr{0, m.place(nil, 16).Ptr} {
 		d := &gpu.Batch{Trajectories: 2, Role: empty, SpanIDs: empty, Entropy: empty, Values: empty,
-			SeqOffsets: array(m, []int64{0, 0, 0}), GroupIDs: array(m, []int32{1, 1}), Rewards: array(m, []float32{0, 1})}
+			SeqOffsets: array(m, []int64{0, 0, 0}), GroupIDs: array(m, []int32{1, 1}),
+			Rewards: array(m, []float32{0, 1})}
 		mean := m.output(1)
 		for _, err := range []error{
 			ws.AEM(empty, d, reweight.DefaultAEM),
@@ -198,7 +202,8 @@ func TestNoTokens(t *testing.T) {
 	m.free()
 }
 
-// TestTooManySpans: the host cannot count spans, so the device says when there are more than the workspace was made for.
+// TestTooManySpans: the host cannot count spans, so the device says when there are more than
+// the workspace was made for.
 func TestTooManySpans(t *testing.T) {
 	m := newMachine(t)
 	ws := m.workspace(gpu.Size{Tokens: 100, Trajectories: 10, Spans: 7})
@@ -210,8 +215,9 @@ func TestTooManySpans(t *testing.T) {
 		for i := range ids {
 			ids[i] = int32(i)
 		}
-		d := &gpu.Batch{Tokens: spans, Trajectories: 2, Role: array(m, slices.Repeat([]reweight.Role{1}, spans)), SpanIDs: array(m, ids),
-			SeqOffsets: array(m, []int64{0, 5, int64(spans)}), GroupIDs: array(m, []int32{1, 1}), Entropy: array(m, make([]float32, spans))}
+		d := &gpu.Batch{Tokens: spans, Trajectories: 2, Role: array(m, slices.Repeat([]reweight.Role{1}, spans)),
+			SpanIDs: array(m, ids), SeqOffsets: array(m, []int64{0, 5, int64(spans)}),
+			GroupIDs: array(m, []int32{1, 1}), Entropy: array(m, make([]float32, spans))}
 		factors := m.output(spans)
 		m.must(ws.AEM(factors.Ptr, d, reweight.DefaultAEM))
 		if err := ws.Check(); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
@@ -247,7 +253,8 @@ func TestWrongRoles(t *testing.T) {
 	m.wantNaN("gradient", gradient, wrong)
 	m.must(gpu.Download(m.dev, sums, atSums, 0))
 	m.must(gpu.Download(m.dev, moments, atMoments, 0))
-	if s, x := sums[0], moments[0]; s.Loss == s.Loss || s.LogRatio == s.LogRatio || x.Sum == x.Sum || x.Squares == x.Squares {
+	if s, x := sums[0], moments[0]; s.Loss == s.Loss || s.LogRatio == s.LogRatio || x.Sum == x.Sum ||
+		x.Squares == x.Squares {
 		t.Errorf("%+v and %+v, want NaN", s, x)
 	}
 	m.free()

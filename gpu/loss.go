@@ -38,10 +38,12 @@ type surrogateTotalParams struct {
 }
 
 // surrogateOf returns the parameters of the surrogate on segments.
-func (ws *Workspace) surrogateOf(grad, logprobs, old, advantages, weights, role Ptr, s segments, scale float64, ppo reweight.PPO) surrogateParams {
+func (ws *Workspace) surrogateOf(grad, logprobs, old, advantages, weights, role Ptr, s segments, scale float64,
+	ppo reweight.PPO) surrogateParams {
 	p := surrogateParams{grad: grad, logprobs: logprobs, old: old, advantages: advantages, weights: weights, role: role,
 		sums: ws.scratch.groupSums, counts: ws.scratch.groupCounts, status: ws.status, segments: s,
-		low: float32(1 - ppo.ClipLow), high: float32(1 + ppo.ClipHigh), dual: float32(ppo.DualClip), scale: float32(scale)}
+		low: float32(1 - ppo.ClipLow), high: float32(1 + ppo.ClipHigh), dual: float32(ppo.DualClip),
+		scale: float32(scale)}
 	if ppo.DualClip == 0 {
 		p.dual = float32(math.Inf(1))
 	}
@@ -62,12 +64,14 @@ func (ws *Workspace) checkLossOptions(scale float64, opt reweight.LossOptions, p
 // reweight.Workspace.Surrogate does, and its sums into result, a reweight.SurrogateSums.
 // Any policy but PPO is an error. weights 0 stands for ones. grad may be any of the float
 // inputs. Where a role is wrong, grad is NaN, and so are the sums. It is two launches.
-func (ws *Workspace) Surrogate(grad, result, logprobs, old, advantages, weights, role Ptr, n int, scale float64, opt reweight.LossOptions) error {
+func (ws *Workspace) Surrogate(grad, result, logprobs, old, advantages, weights, role Ptr, n int, scale float64,
+	opt reweight.LossOptions) error {
 	ppo, ok := opt.Policy.(reweight.PPO)
 	err := cmp.Or(
 		checkCount("n", n, ws.size.Tokens),
 		checkPtr("result", result, 8),
-		checkArrays(n, array{"grad", grad, 4}, array{"logprobs", logprobs, 4}, array{"old", old, 4}, array{"advantages", advantages, 4},
+		checkArrays(n, array{"grad", grad, 4}, array{"logprobs", logprobs, 4}, array{"old", old, 4},
+			array{"advantages", advantages, 4},
 			array{"role", role, 1}),
 		checkAligned("weights", weights, 4),
 		ws.checkLossOptions(scale, opt, ok),
@@ -76,7 +80,8 @@ func (ws *Workspace) Surrogate(grad, result, logprobs, old, advantages, weights,
 		return err
 	}
 	p := &ws.params.total
-	p.of = ws.surrogateOf(grad, logprobs, old, advantages, weights, role, segments{count: 1, tokens: int64(n)}, scale, ppo)
+	p.of = ws.surrogateOf(grad, logprobs, old, advantages, weights, role, segments{count: 1, tokens: int64(n)},
+		scale, ppo)
 	p.result = result
 	if err := launch(ws, &p.of, step{"surrogate", p.of.segments.ctas()}); err != nil {
 		return err

@@ -24,8 +24,8 @@ import (
 func TestNothingIsForgotten(t *testing.T) {
 	listed := map[string]bool{} // portable functions of kernels in the catalogue
 	for _, k := range All() {
-		for _, twin := range k.code.twins {
-			listed[twin+"Portable"] = true
+		for _, function := range k.code.assembly {
+			listed[function+"Portable"] = true
 		}
 		for _, missing := range missingPlaces(t, k) {
 			t.Errorf("%s (kernel %s)", missing, k.Name)
@@ -33,7 +33,7 @@ func TestNothingIsForgotten(t *testing.T) {
 	}
 	for name := range functions(t, "kernels_portable.go") {
 		if strings.HasSuffix(name, "Portable") && !listed[name] {
-			t.Errorf("kernels/rows.go or kernels/tokens.go: no kernel has the twin of %s", name)
+			t.Errorf("kernels/rows.go or kernels/tokens.go: no kernel has the assembly of %s", name)
 		}
 	}
 	methods := reflect.TypeFor[Runner]()
@@ -80,19 +80,19 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	want(containsIn(t, "../reference/*_test.go", `\b`+k.code.reference), "reference/", "no test of %s",
 		k.code.reference)
 
-	for _, twin := range k.code.twins {
-		want(functions(t, "kernels_portable.go")[twin+"Portable"], "kernels_portable.go",
-			"no function %sPortable", twin)
-		want(functions(t, "kernels_asm.go")[twin], "kernels_asm.go", "ISA has no method %s", twin)
-		want(functions(t, "kernels_noasm.go")[twin], "kernels_noasm.go", "ISA has no method %s", twin)
+	for _, function := range k.code.assembly {
+		want(functions(t, "kernels_portable.go")[function+"Portable"], "kernels_portable.go",
+			"no function %sPortable", function)
+		want(functions(t, "kernels_asm.go")[function], "kernels_asm.go", "ISA has no method %s", function)
+		want(functions(t, "kernels_noasm.go")[function], "kernels_noasm.go", "ISA has no method %s", function)
 		for _, a := range assembly {
 			file := a.tokens
 			if k.Rows {
 				file = a.rows
 			}
-			want(functions(t, a.stubs)[twin+"Asm"], a.stubs, "ISA has no method %sAsm", twin)
-			want(functions(t, a.stubs)[twin+a.suffix], a.stubs, "no declaration of %s%s", twin, a.suffix)
-			want(texts(t, file)[twin+a.suffix], file, "no TEXT ·%s%s", twin, a.suffix)
+			want(functions(t, a.stubs)[function+"Asm"], a.stubs, "ISA has no method %sAsm", function)
+			want(functions(t, a.stubs)[function+a.suffix], a.stubs, "no declaration of %s%s", function, a.suffix)
+			want(texts(t, file)[function+a.suffix], file, "no TEXT ·%s%s", function, a.suffix)
 		}
 	}
 	for _, place := range []struct{ file, pattern, what string }{
@@ -102,11 +102,12 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	} {
 		want(regexp.MustCompile(place.pattern).Match(read(t, "../"+place.file)), place.file, "%s", place.what)
 	}
-	for _, twin := range k.code.twins {
-		if twin == "rowBlocks" {
+	for _, function := range k.code.assembly {
+		if function == "rowBlocks" {
 			continue // it needs the state of a row, so assembly_test.go reaches it through TokenStats
 		}
-		want(containsIn(t, "../assembly_test.go", `\bPortable\.`+twin+`\(`), "assembly_test.go", "no test of %s", twin)
+		want(containsIn(t, "../assembly_test.go", `\bPortable\.`+function+`\(`), "assembly_test.go",
+			"no test of %s", function)
 	}
 	if k.OnlyGo {
 		return missing
@@ -124,14 +125,15 @@ func missingPlaces(t *testing.T, k Kernel) []string {
 	want(containsIn(t, "../python/reweight/*.py", `(?m)^def `+name+`\(`), "python/reweight/", "no function %s", name)
 	want(functionsIn(t, "../native/testlib")[k.code.method], "native/testlib/", "Runner has no method %s",
 		k.code.method)
-	for _, twin := range k.code.twins {
+	for _, function := range k.code.assembly {
 		portable, dispatch := "native/src/portable_tokens.c", "native/src/tokens.c"
 		if k.Rows {
 			portable, dispatch = "native/src/portable_rows.c", "native/src/rows.c"
 		}
-		c := "rw_" + snakeCase(twin) + "_portable"
+		c := "rw_" + snakeCase(function) + "_portable"
 		want(containsIn(t, "../"+portable, `(?m)^\w.*\b`+c+`\(`), portable, "no function %s", c)
-		want(containsIn(t, "../"+dispatch, `\bASSEMBLY\(`+twin+`\)`), dispatch, "no call of the assembly's %s", twin)
+		want(containsIn(t, "../"+dispatch, `\bASSEMBLY\(`+function+`\)`), dispatch,
+			"no call of the assembly's %s", function)
 	}
 
 	for _, place := range []struct{ file, pattern, what string }{

@@ -34,7 +34,7 @@ type Kernel struct {
 // reads it: it looks for each of them in the files where they belong.
 type code struct {
 	method    string   // of *reweight.Workspace and, unless OnlyGo, of Runner: "ExpScale"
-	twins     []string // functions of package reweight that every instruction set has: "expScale"; OnlyGo: none
+	assembly  []string // functions that are assembly on every CPU: "expScale"; OnlyGo: none
 	reference string   // function of package reference: "ExpScale"
 	device    string   // file of gpu/internal/device that has the GPU's kernel: "spans"
 }

@@ -20,21 +20,22 @@ var lossKernels = []Kernel{
 	ofPolicy("surrogate_dppo_tv", "DPPO-TV: the capped ratio within a trust region", reweight.DefaultDPPOTV, dppoTerms),
 	ofPolicy("surrogate_vespo", "VESPO: a soft factor of the trajectory's ratio", reweight.DefaultVESPO, vespoTerms),
 	{
-		Name: "kl", Doc: "policy gradient with the k3 divergence from the reference", DTypes: float, OnlyGo: true, build: klLoss,
-		code: code{method: "Loss", reference: "KLLoss"},
+		Name: "kl", Doc: "policy gradient with the k3 divergence from the reference", DTypes: float, OnlyGo: true,
+		build: klLoss, code: code{method: "Loss", reference: "KLLoss"},
 	},
 	{
-		Name: "value_loss", Doc: "clipped loss of the critic and its gradient", DTypes: float, OnlyGo: true, build: valueLoss,
-		code: code{method: "ValueLoss", reference: "ValueLoss"},
+		Name: "value_loss", Doc: "clipped loss of the critic and its gradient", DTypes: float, OnlyGo: true,
+		build: valueLoss, code: code{method: "ValueLoss", reference: "ValueLoss"},
 	},
 	{
-		Name: "rollout_correction", Doc: "truncated importance ratios", DTypes: float, OnlyGo: true, build: rolloutCorrection,
-		code: code{method: "RolloutCorrection", reference: "RolloutCorrection"},
+		Name: "rollout_correction", Doc: "truncated importance ratios", DTypes: float, OnlyGo: true,
+		build: rolloutCorrection, code: code{method: "RolloutCorrection", reference: "RolloutCorrection"},
 	},
 }
 
 // ofPolicy returns the entry of Surrogate with a policy's options.
-func ofPolicy[P reweight.Policy](name, doc string, opt reweight.LossOptions, terms func(new, old []float64, p P) term) Kernel {
+func ofPolicy[P reweight.Policy](name, doc string, opt reweight.LossOptions,
+	terms func(new, old []float64, p P) term) Kernel {
 	return Kernel{
 		Name: name, Doc: doc, DTypes: float, OnlyGo: true, build: policyLoss(opt, terms),
 		code: code{method: "Surrogate", reference: "Loss"},
@@ -148,7 +149,8 @@ func constant(p reweight.Policy, name string) float64 {
 
 // policyLoss returns the build function of Surrogate with a policy's options. PPO takes any
 // log-probabilities, the others those of probabilities.
-func policyLoss[P reweight.Policy](opt reweight.LossOptions, terms func(new, old []float64, p P) term) func(s Spec) (*Case, error) {
+func policyLoss[P reweight.Policy](opt reweight.LossOptions,
+	terms func(new, old []float64, p P) term) func(s Spec) (*Case, error) {
 	policy := opt.Policy.(P)
 	ppo := opt.Policy.Traits().AnyValues
 	_, gspo := opt.Policy.(reweight.GSPO)
@@ -315,7 +317,8 @@ func valueLoss(s Spec) (*Case, error) {
 	}
 	b, wide := s.whole(role)
 	b.NewValues, b.Values, b.Returns = values, old, returns
-	wide.NewValues, wide.Values, wide.Returns = reference.Floats(values), reference.Floats(old), reference.Floats(returns)
+	wide.NewValues, wide.Values, wide.Returns = reference.Floats(values), reference.Floats(old),
+		reference.Floats(returns)
 	grad, totals := array[float32](s, n), make([]float64, 3)
 	out := f32("gradient", grad)
 	out.rel = 2 * unit32 // one difference

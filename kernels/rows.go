@@ -23,11 +23,11 @@ var rowKernels = []Kernel{
 }
 
 var (
-	tokenStatsCode = code{method: "TokenStats", twins: []string{"rowBlocks", "blockMax"}, reference: "TokenStats",
+	tokenStatsCode = code{method: "TokenStats", assembly: []string{"rowBlocks", "blockMax"}, reference: "TokenStats",
 		device: "token_stats_f32"}
-	squaresCode = code{method: "TokenStats", twins: tokenStatsCode.twins, reference: "LogSumSqProbs",
+	squaresCode = code{method: "TokenStats", assembly: tokenStatsCode.assembly, reference: "LogSumSqProbs",
 		device: "token_stats_squares_f32"}
-	rowGradientCode = code{method: "RowGradient", twins: []string{"rowGradient"}, reference: "RowGradient",
+	rowGradientCode = code{method: "RowGradient", assembly: []string{"rowGradient"}, reference: "RowGradient",
 		device: "row_gradient_f32"}
 )
 

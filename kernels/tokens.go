@@ -14,34 +14,34 @@ var tokenKernels = []Kernel{
 	{
 		Name: "masked_moments", Doc: "count, sum and sum of squares of the tokens of some roles", DTypes: float,
 		build: maskedMoments,
-		code: code{method: "MaskedMoments", twins: []string{"maskedMoments"}, reference: "MaskedMoments",
+		code: code{method: "MaskedMoments", assembly: []string{"maskedMoments"}, reference: "MaskedMoments",
 			device: "moments"},
 	},
 	{
 		Name: "actfocus_weights", Doc: "ActFocus token weights", DTypes: float, build: actFocusWeights,
-		code: code{method: "ActFocusWeights", twins: []string{"actFocusWeights"}, reference: "ActFocusWeight",
+		code: code{method: "ActFocusWeights", assembly: []string{"actFocusWeights"}, reference: "ActFocusWeight",
 			device: "actfocus"},
 	},
 	{
 		Name: "span_means", Doc: "mean over each span", DTypes: float, build: spanMeans,
-		code: code{method: "SpanMeans", twins: []string{"spanSums"}, reference: "SpanMeans", device: "spans"},
+		code: code{method: "SpanMeans", assembly: []string{"spanSums"}, reference: "SpanMeans", device: "spans"},
 	},
 	{
 		Name: "min_max", Doc: "extremes of each group", DTypes: float, build: minMax,
-		code: code{method: "MinMax", twins: []string{"minMax"}, reference: "MinMax", device: "spans"},
+		code: code{method: "MinMax", assembly: []string{"minMax"}, reference: "MinMax", device: "spans"},
 	},
 	{
 		Name: "exp_scale", Doc: "exponential, divided by its mean", DTypes: float, build: expScale,
-		code: code{method: "ExpScale", twins: []string{"expScale", "scale"}, reference: "ExpScale", device: "spans"},
+		code: code{method: "ExpScale", assembly: []string{"expScale", "scale"}, reference: "ExpScale", device: "spans"},
 	},
 	{
 		Name: "multiply", Doc: "product of two arrays", DTypes: float, build: multiply,
-		code: code{method: "Multiply", twins: []string{"multiply"}, reference: "Multiply", device: "multiply"},
+		code: code{method: "Multiply", assembly: []string{"multiply"}, reference: "Multiply", device: "multiply"},
 	},
 	{
 		Name: "surrogate", Doc: "weighted clipped surrogate, its sums and its gradient", DTypes: float,
 		build: policyLoss(reweight.DefaultLoss, ppoTerms),
-		code:  code{method: "Surrogate", twins: []string{"surrogate"}, reference: "Surrogate", device: "surrogate"},
+		code:  code{method: "Surrogate", assembly: []string{"surrogate"}, reference: "Surrogate", device: "surrogate"},
 	},
 }
 

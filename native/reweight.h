@@ -246,6 +246,7 @@ typedef enum reweight_argument {
 	REWEIGHT_ARG_COV_HIGH = 106,
 	REWEIGHT_ARG_COV_LOW = 107,
 	REWEIGHT_ARG_COV_SHARE = 108,
+	REWEIGHT_ARG_MU = 109,
 } reweight_argument;
 /* end of generated */
 
@@ -1089,6 +1090,32 @@ typedef struct reweight_entropy_mask_options {
  * mask is not written. */
 REWEIGHT_API int reweight_entropy_mask(const reweight_workspace *ws, float *mask, const reweight_batch *batch,
                                        const reweight_entropy_mask_options *options, reweight_error *error);
+
+/* ---- ClipB ---- */
+
+typedef struct reweight_clip_b_options {
+	double mu; /* standard deviations below the mean from which on tokens are left out, above 0 */
+} reweight_clip_b_options;
+
+#define REWEIGHT_DEFAULT_CLIP_B {2.5}
+
+/* Sets weights[t] to 0 at the response tokens with A_t < 0 at which a step would change the
+ * entropy of the policy by far more than at others, and to 1 at the rest (arXiv 2602.03392;
+ * Trinity-RFT, ClipBAdvantageFn):
+ *
+ *   S_t = p_t (entropy[t] + log p_t)    log p_t = old_logprobs[t]
+ *   w_t = 0 where A_t < 0 and S_t - mean < -mu std, else 1
+ *
+ * with the mean and the standard deviation (n) of S over the n response tokens of the batch.
+ * S is below 0 at tokens that are less likely than the entropy lets expect: to make them
+ * less likely still sharpens the policy. A standard deviation below 1e-12 leaves out
+ * nothing. Masked tokens get 0.
+ *
+ * weights, role, old_logprobs, entropy and advantages have one element per token; weights
+ * may be any of those three float arrays. A wrong shape or option, or a value of a response
+ * token that is not finite, is an error, and weights is not written. */
+REWEIGHT_API int reweight_clip_b(const reweight_workspace *ws, float *weights, const reweight_batch *batch,
+                                 const reweight_clip_b_options *options, reweight_error *error);
 
 /* ---- RolloutCorrection ---- */
 

@@ -54,6 +54,7 @@ type group struct {
 // Counts are of what the tokens so far have, for warnings.
 type counts struct {
 	tokens, responses, actions int
+	ambiguous                  int // spans with an opening tag that was passed over for another one
 	// The most log-probabilities of likely tokens at one token, where they are dropped.
 	top       int
 	topTokens int // response tokens that have some
@@ -223,9 +224,11 @@ func (c *completer) complete(r *record) error {
 	}
 	switch {
 	case c.opt.hasTags():
-		if err := markActions(r, &c.opt); err != nil {
+		ambiguous, err := markActions(r, &c.opt)
+		if err != nil {
 			return err
 		}
+		c.found.ambiguous += ambiguous
 		c.note(Origin{Name: "role", Kind: Derived, From: from + " and tags"}, 0)
 	case from == "mask":
 		c.note(Origin{Name: "role", Kind: Derived, From: from}, 0)
@@ -323,7 +326,7 @@ func (c *completer) countZeros(r *record, responses int) {
 func (opt *Options) hasTags() bool { return opt.hasIDs() || opt.hasTexts() }
 
 func (opt *Options) hasIDs() bool   { return len(opt.ActionOpen) != 0 }
-func (opt *Options) hasTexts() bool { return opt.ActionTags != [2]string{} }
+func (opt *Options) hasTexts() bool { return len(opt.ActionTags) != 0 }
 
 // estimateEntropy estimates the entropy, if the record has what that takes.
 func (c *completer) estimateEntropy(r *record, responses int) error {
@@ -649,8 +652,10 @@ func (n counts) warnings(opt *Options) []string {
 		tags = append(tags, fmt.Sprintf("of the token ids %v and %v", opt.ActionOpen, opt.ActionClose))
 	}
 	if opt.hasTexts() {
-		tags = append(tags, fmt.Sprintf("%s and %s", printable.Line(opt.ActionTags[0]),
-			printable.Line(opt.ActionTags[1])))
+		for _, pair := range opt.ActionTags {
+			closing := cmp.Or(printable.Line(pair[1]), "the end of the response")
+			tags = append(tags, fmt.Sprintf("%s and %s", printable.Line(pair[0]), closing))
+		}
 	}
 	switch {
 	case n.tokens == 0 || n.actions > 0:
@@ -662,6 +667,10 @@ func (n counts) warnings(opt *Options) []string {
 	default:
 		all = append(all, "No response token is an action: tags around actions say which are, Options.ActionOpen and ActionClose or ActionTags, "+
 			"on the command line -action-open and -action-close or -action-tags.")
+	}
+	if n.ambiguous > 0 {
+		all = append(all, fmt.Sprintf("Responses in which an opening tag opens no action, because another one follows it before the closing tag, "+
+			"or because it stands in <think>: %d. The last one counts.", n.ambiguous))
 	}
 	if len(n.unknown) > 0 {
 		var fields []string

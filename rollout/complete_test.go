@@ -488,7 +488,7 @@ func TestWarningsOfAll(t *testing.T) {
 	const noTags = "No response token is an action: tags around actions say which are, Options.ActionOpen and ActionClose or ActionTags, on the command line -action-open and -action-close or -action-tags."
 	const dropped = "The log-probabilities of the most likely tokens, up to 2 at each of 3 response tokens, are dropped: bounds of the entropy need the size of the vocabulary too, Options.Vocab, on the command line -vocab."
 	ids := Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}}
-	both := Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}, ActionTags: [2]string{"(\n", ")"}}
+	both := Options{ActionOpen: []int32{'<'}, ActionClose: []int32{'>'}, ActionTags: [][2]string{{"(\n", ")"}}}
 	for _, c := range []struct {
 		opt     Options
 		records []*record

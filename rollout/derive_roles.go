@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sort"
 
 	"github.com/seed621a2839/reweight"
 )
@@ -23,10 +24,11 @@ func (r *record) takeMask() {
 }
 
 // markActions sets the roles of the response tokens by the tags that opt has: one is an
-// action strictly between the tags, and reasoning elsewhere. Tags do not reach over the end
-// of a span. If opt has the tags both as ids and as texts, the ids are looked for where r
-// has token ids.
-func markActions(r *record, opt *Options) error {
+// action strictly between the tags, and reasoning elsewhere, or with the tags if opt says so.
+// Tags do not reach over the end of a span. If opt has the tags both as ids and as texts, the
+// ids are looked for where r has token ids. It returns how many spans have an opening tag that
+// was passed over.
+func markActions(r *record, opt *Options) (ambiguous int, err error) {
 	role := make([]reweight.Role, len(r.Role))
 	for t := range role {
 		role[t] = min(r.Role[t], reweight.RoleReasoning)
@@ -40,67 +42,71 @@ func markActions(r *record, opt *Options) error {
 	case opt.hasIDs() && len(r.TokenIDs) != 0:
 		for begin, end := range r.spans() {
 			begin = min(max(begin, r.thought), end)
-			for b, e := range actions(r.TokenIDs[begin:end], opt.ActionOpen, opt.ActionClose) {
-				mark(begin+b, begin+e)
+			found, passed := actions(r.TokenIDs[begin:end], opt.ActionOpen, opt.ActionClose, false)
+			for _, a := range found {
+				if opt.TagsAsActions {
+					a.begin, a.end = a.open, a.close
+				}
+				mark(begin+a.begin, begin+a.end)
 			}
+			ambiguous += min(passed, 1)
 		}
 	case opt.hasTexts() && len(r.texts) != 0:
-		open, closing := []byte(opt.ActionTags[0]), []byte(opt.ActionTags[1])
 		var text []byte
+		var ends []int // of the tokens, in the text
 		for begin, end := range r.spans() {
 			begin = min(max(begin, r.thought), end)
-			text = text[:0]
+			text, ends = text[:0], ends[:0]
 			for _, s := range r.texts[begin:end] {
 				text = append(text, s...)
+				ends = append(ends, len(text))
 			}
-			t, at := begin, 0 // a token, and where its text begins
-			for b, e := range actions(text, open, closing) {
-				for ; at < b; t++ { // tokens that hold bytes before the action or of its open tag
-					at += len(r.texts[t])
-				}
-				first := t
-				for ; t < end && at+len(r.texts[t]) <= e; t++ {
-					at += len(r.texts[t])
-				}
-				mark(first, t)
+			stop := len(text)
+			if last := lastText(r.texts[begin:end]); isMark(last) {
+				stop -= len(last)
 			}
+			found, passed := textActions(text, opt.ActionTags, stop)
+			for _, a := range found {
+				first, after := tokenAfter(ends, a.begin), tokenAt(ends, a.end)
+				if opt.TagsAsActions {
+					first = tokenAt(ends, a.open)
+					if a.close > a.end {
+						after = tokenAfter(ends, a.close)
+					}
+				}
+				mark(begin+first, begin+after)
+			}
+			ambiguous += min(passed, 1)
 		}
 	case len(r.TokenIDs) == 0 && len(r.texts) == 0:
-		return errors.New("token_ids is missing, and so are the texts of tokens: the tags of actions cannot be looked for")
+		return 0, errors.New("token_ids is missing, and so are the texts of tokens: the tags of actions cannot be looked for")
 	case opt.hasIDs():
-		return errors.New("token_ids is missing, in which the tags of actions are looked for: give the tags' texts")
+		return 0, errors.New("token_ids is missing, in which the tags of actions are looked for: give the tags' texts")
 	default:
-		return errors.New("the texts of the tokens are missing, in which the tags of actions are looked for: give the tags' token ids")
+		return 0, errors.New("the texts of the tokens are missing, in which the tags of actions are looked for: give the tags' token ids")
 	}
 	r.Role = role
-	return nil
+	return ambiguous, nil
 }
 
-// actions returns where the actions of a span begin and end. An action begins after an
-// open tag, anew after each further one, and ends before the next close tag. Of tags
-// that begin at the same place the close tag counts, so that both may be the same.
-func actions[E comparable](span, open, closing []E) iter.Seq2[int, int] {
-	hasTag := func(at int, tag []E) bool {
-		return len(span)-at >= len(tag) && slices.Equal(span[at:at+len(tag)], tag)
-	}
-	return func(yield func(begin, end int) bool) {
-		begin := -1 // of the action, if an open tag came
-		for at := 0; at < len(span); {
-			switch {
-			case begin >= 0 && hasTag(at, closing):
-				if !yield(begin, at) {
-					return
-				}
-				begin = -1
-				at += len(closing)
-			case hasTag(at, open):
-				at += len(open)
-				begin = at
-			default:
-				at++
-			}
+// lastText returns the last of the texts that is not empty, or an empty one.
+func lastText(texts []string) string {
+	for _, s := range slices.Backward(texts) {
+		if s != "" {
+			return s
 		}
 	}
+	return ""
+}
+
+// tokenAfter returns the token after the one that holds the byte before at, where ends are those of the tokens.
+func tokenAfter(ends []int, at int) int {
+	return sort.SearchInts(ends, at) + 1
+}
+
+// tokenAt returns the token that holds the byte at, and at the end of the text the number of tokens.
+func tokenAt(ends []int, at int) int {
+	return sort.SearchInts(ends, at+1)
 }
 
 // deriveSpans sets the spans of r to the runs of response tokens, numbered from 0.

@@ -82,7 +82,7 @@ func TestActionsOfSpans(t *testing.T) {
 		}
 		r.takeMask()
 		deriveSpans(r)
-		must.Do(markActions(r, &Options{ActionOpen: tag[0], ActionClose: tag[1]}))
+		must.Get(markActions(r, &Options{ActionOpen: tag[0], ActionClose: tag[1]}))
 		if !slices.Equal(r.Role, want) {
 			t.Fatalf("ids %v: roles\n%v, want\n%v", r.TokenIDs, r.Role, want)
 		}
@@ -133,7 +133,7 @@ func TestActionsOfTexts(t *testing.T) {
 		}
 		r.takeMask()
 		deriveSpans(r)
-		must.Do(markActions(r, &Options{ActionTags: [2]string{"<a>", "</a>"}}))
+		must.Get(markActions(r, &Options{ActionTags: [][2]string{{"<a>", "</a>"}}}))
 		if !slices.Equal(r.Role, want) {
 			t.Fatalf("texts %q: roles\n%v, want\n%v", r.texts, r.Role, want)
 		}
@@ -185,7 +185,11 @@ func TestMarkActions(t *testing.T) {
 		if c.spans == nil {
 			deriveSpans(r)
 		}
-		err := markActions(r, &Options{ActionOpen: ids(c.open), ActionClose: ids(c.close), ActionTags: c.tags})
+		opt := Options{ActionOpen: ids(c.open), ActionClose: ids(c.close)}
+		if c.tags[0] != "" {
+			opt.ActionTags = [][2]string{c.tags}
+		}
+		_, err := markActions(r, &opt)
 		got := ""
 		for _, role := range r.Role {
 			got += string('0' + rune(role))

@@ -316,7 +316,7 @@ func TestTrainerFiles(t *testing.T) {
 		tr.RolloutLogprobs = tr.Logprobs
 		// The file's roles, but for a turn that the game rejected: a tag comes twice in it.
 		r := record{Batch: reweight.Batch{Role: tr.Role, SpanIDs: tr.SpanIDs, TokenIDs: tr.TokenIDs}}
-		must.Do(markActions(&r, &tags))
+		must.Get(markActions(&r, &tags))
 		tr.Role = r.Role
 	}
 	nulls := func(tr *Trajectory) []any { return make([]any, tr.Tokens()) }
@@ -385,8 +385,11 @@ func TestTrainerFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := s.Report()
+			others := slices.DeleteFunc(r.Warnings, func(w string) bool { // the game rejected a turn of these files for that
+				return strings.HasPrefix(w, "Responses in which an opening tag opens no action")
+			})
 			if fmt.Sprint(r.Formats) != "["+c.format+"]" || strings.Join(r.Dropped, " ") != c.dropped ||
-				len(r.Warnings) != 0 {
+				len(others) != 0 {
 				t.Errorf("formats %q, dropped %q, warnings %q", r.Formats, r.Dropped, r.Warnings)
 			}
 		})

@@ -47,7 +47,7 @@ func checkParsed(t *testing.T, records []*record, err error) {
 	if len(records) == 0 {
 		t.Fatal("no record and no error")
 	}
-	for _, opt := range []Options{{Vocab: 100}, {SurprisalEntropy: true, ActionTags: [2]string{"a", "b"}}} {
+	for _, opt := range []Options{{Vocab: 100}, {SurprisalEntropy: true, ActionTags: [][2]string{{"a", "b"}}}} {
 		for _, r := range records {
 			r := *r
 			T := len(r.mask)

@@ -423,7 +423,7 @@ func TestReasoningContent(t *testing.T) {
 	}
 	think := list{token("<a>", -1), token("up", -2), token("</a>", -3)}
 	say := list{token("<a>", -4), token("down", -5), token("</a>", -6)}
-	opt := Options{ActionTags: [2]string{"<a>", "</a>"}}
+	opt := Options{ActionTags: [][2]string{{"<a>", "</a>"}}}
 	ids := Options{ActionOpen: []int32{1}, ActionClose: []int32{3}}
 	for _, c := range []struct {
 		logprobs dict
@@ -446,7 +446,7 @@ func TestReasoningContent(t *testing.T) {
 		for _, r := range parseValue(t, one, parseOpenAI) {
 			r.takeMask()
 			deriveSpans(r)
-			must.Do(markActions(r, &c.opt))
+			must.Get(markActions(r, &c.opt))
 			if !slices.Equal(r.OldLogprobs[2:], c.logprob) || !slices.Equal(r.Role[2:], c.role) || len(r.top) != n+2 ||
 				len(r.texts) != n+2 || len(r.TokenIDs) != n+2 {
 				t.Errorf("%v: log-probabilities %v, roles %v, want %v, %v", c.logprobs, r.OldLogprobs, r.Role,

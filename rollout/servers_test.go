@@ -34,7 +34,7 @@ func TestTrajectoriesOfServers(t *testing.T) {
 	l, turns := openLake(t)
 	actionOpen, actionClose := int32(slices.Index(l.names, "<answer>")), int32(slices.Index(l.names, "</answer>"))
 	byID := Options{ActionOpen: []int32{actionOpen}, ActionClose: []int32{actionClose}, Vocab: len(l.names)}
-	byText := Options{ActionTags: [2]string{"<answer>", "</answer>"}, Vocab: len(l.names)}
+	byText := Options{ActionTags: [][2]string{{"<answer>", "</answer>"}}, Vocab: len(l.names)}
 	turns = turns[:80]
 	firsts := firstTurns(turns)
 	one := func(choice dict) dict { return dict{"choices": list{choice}} }

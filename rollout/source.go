@@ -17,12 +17,16 @@ import (
 type Options struct {
 	// ActionOpen and ActionClose are the token ids of the tags around an action, each a
 	// sequence of one or more. ActionTags are the texts of the tags, for sources that give
-	// the text of each token. With tags, the tokens between them are the actions of a
-	// response, also where the source has roles: those then only say which tokens are of a
-	// response. Without tags, a response token whose source does not say its role is a
-	// reasoning token.
+	// the text of each token: pairs, of which each makes the actions between its tags, as
+	// ParseTags returns them and docs/formats.md explains. With tags, the tokens between them
+	// are the actions of a response, also where the source has roles: those then only say
+	// which tokens are of a response. Without tags, a response token whose source does not
+	// say its role is a reasoning token.
 	ActionOpen, ActionClose []int32
-	ActionTags              [2]string
+	ActionTags              [][2]string
+
+	// TagsAsActions makes the tokens that hold a part of an action's tags actions too.
+	TagsAsActions bool
 
 	// GroupSize is the number of trajectories in a row, of one file, that make a group.
 	// With 0 the source's ids make the groups, or where there are none, equal prompts.
@@ -104,9 +108,11 @@ func (opt Options) check() error {
 	case len(opt.ActionOpen) == 0 && len(opt.ActionClose) != 0:
 		return &reweight.InputError{Arg: "ActionOpen", Index: -1,
 			Problem: "has no token ids, but ActionClose has some: give both tags"}
-	case opt.hasTexts() && (opt.ActionTags[0] == "" || opt.ActionTags[1] == ""):
-		return &reweight.InputError{Arg: "ActionTags", Index: -1,
-			Problem: fmt.Sprintf("is %q, want the texts of both tags", opt.ActionTags)}
+	case opt.TagsAsActions && !opt.hasTags():
+		return &reweight.InputError{Arg: "TagsAsActions", Index: -1, Problem: "is true, but there are no tags"}
+	}
+	if err := checkTags(opt.ActionTags); err != nil {
+		return &reweight.InputError{Arg: "ActionTags", Index: -1, Problem: err.Error()}
 	}
 	return nil
 }

@@ -386,7 +386,7 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	for want, opt := range map[string]Options{
-		"ActionClose": {ActionOpen: []int32{6}}, "ActionOpen": {ActionClose: []int32{7}}, "ActionTags": {ActionTags: [2]string{"", "</answer>"}},
+		"ActionClose": {ActionOpen: []int32{6}}, "ActionOpen": {ActionClose: []int32{7}}, "ActionTags": {ActionTags: [][2]string{{"", "</answer>"}}},
 	} {
 		var input *reweight.InputError
 		if _, err := opt.Open(exampleFiles[0]); !errors.As(err, &input) || input.Arg != want {

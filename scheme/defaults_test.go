@@ -1,22 +1,25 @@
 package scheme
 
 import (
-	"fmt"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/seed621a2839/reweight"
 )
 
 // TestDefaults holds the constants that papers and trainers have, by hand: whatever a
-// test compares with the reference takes them from the options, and would not notice.
+// test compares with the reference takes them from the options, and would not notice. A golden
+// case without options does, too.
 func TestDefaults(t *testing.T) {
 	type loss = reweight.LossOptions
 	type shaping = reweight.GTPOOptions
 	inf := math.Inf(1)
+	held := map[string]bool{}
 	for name, c := range map[string]struct{ got, want any }{
 		"DefaultTokenStats":        {reweight.DefaultTokenStats, reweight.TokenStatsOptions{Temperature: 1}},
 		"DefaultRowGradient":       {reweight.DefaultRowGradient, reweight.RowGradientOptions{Temperature: 1}},
@@ -61,49 +64,23 @@ func TestDefaults(t *testing.T) {
 		if !reflect.DeepEqual(c.got, c.want) {
 			t.Errorf("%s is %+v, want %+v", name, c.got, c.want)
 		}
+		held[name] = true
+	}
+	for _, e := range Entries() {
+		if e.DefaultName != "" && !held[e.DefaultName] &&
+			!slices.ContainsFunc(readGolden(t, e.golden), func(c *goldenCase) bool { return c.Options == nil }) {
+			t.Errorf("testdata/golden/%s: no case without options, whose answer would hold %s", e.golden, e.DefaultName)
+		}
 	}
 }
 
 // TestZeroOptions: options that nobody has set mean something, or are refused with the name
-// of the default; and so does each number of them alone.
+// of the default, if they name one; and so does each number of them alone.
 func TestZeroOptions(t *testing.T) {
-	clips := func(name string) string {
-		return "ClipLow is 0 like ClipHigh, want one that is not 0, as in " + name
+	meant := map[string]string{
+		"group_norm": "Dr. GRPO", "pass_at_k": "the difference itself", "gdpo": "the sum of differences", "kl_rewards": "the outcome as it is",
+		"pg": "nothing to set", "otb": "every baseline stands", "otb_turns": "every baseline stands", "off_policy_mask": "no move at all",
 	}
-	meant := []string{"group_norm", "pass_at_k", "gdpo", "kl_rewards", "pg", "otb", "otb_turns", "off_policy_mask"} // Dr. GRPO; the difference itself; the sum of differences; the outcome as it is; nothing to set; every baseline stands; no move at all
-	wants := map[string]string{
-		"actfocus":     "Alpha is 0 like Beta, want one that is not 0, as in DefaultActFocus",
-		"aem":          "Lambda is 0 like Guard, want one that is not 0, as in DefaultAEM",
-		"overlong":     "Buffer is 0, want at least 1",
-		"reinforce++":  "Gamma is 0, want above 0, as in DefaultReinforcePlusPlus",
-		"gigpo":        "Gamma is 0 like Omega, want one that is not 0, as in DefaultGiGPO",
-		"gtpo":         "Base is 0 like Bonus, want one that is not 0, as in DefaultGTPO",
-		"grpo_s":       "Base is 0 like Bonus, want one that is not 0, as in DefaultGRPOS",
-		"gae":          "Gamma is 0 like Lambda, want one that is not 0, as in DefaultGAE",
-		"empg":         "K is 0 like KFuture and Zeta, want one that is not 0, as in DefaultEMPG",
-		"gspo":         clips("DefaultGSPO"),
-		"luspo":        clips("DefaultGSPO"),
-		"grpo_s_ratio": clips("DefaultGRPOSLoss"),
-		"cispo":        clips("DefaultCISPO"),
-		"entropy_mask": "Rho is 0, want above 0 and at most 1",
-		"sapo":         "TauPos is 0, want 1e-30 to 1e+30",
-		"dppo_tv":      "RatioCap is 0, want a finite number above 0",
-		"dppo_kl":      "RatioCap is 0, want a finite number above 0",
-		"dro":          "Beta is 0, want a finite number above 0",
-		"gmpo":         clips("DefaultGMPO"),
-		"clip_cov":     "CovShare is 0, want above 0 and at most 1",
-		"kl_cov":       "CovShare is 0, want above 0 and at most 1",
-		"vespo":        "PowerPos is 0 like DecayPos, PowerNeg and DecayNeg, want one that is not 0, as in DefaultVESPO",
-		"tis":          "High is 0, want above 0, as in DefaultRolloutCorrection",
-		"icepop":       "High is 0, want above 0, as in DefaultRolloutCorrection",
-		"reject":       "Low is 0, want above 0, as in DefaultReject",
-		"fipo":         "HalfLife is 0, want above 0, as in DefaultFIPO",
-		"rlsd":         "Lambda is 0, want above 0, as in DefaultRLSD",
-		"value_loss":   "Clip is 0, want above 0, as in DefaultValueLoss",
-	}
-	refused := []string{"overlong.Maximum", "overlong.Buffer", "reinforce++.Gamma", "gtpo.EntropyHigh", "grpo_s.EntropyHigh", "entropy_mask.Rho",
-		"sapo.TauPos", "sapo.TauNeg", "dppo_tv.RatioCap", "dppo_kl.RatioCap", "dro.Beta", "clip_cov.CovShare", "clip_cov.CovHigh", "kl_cov.CovShare", "tis.High", "icepop.High", "reject.Low", "reject.High", "value_loss.Clip",
-		"fipo.HalfLife", "fipo.Filter", "fipo.Clip", "fipo.Safety", "rlsd.Lambda", "rlsd.Clip"}
 	b := random(rand.New(rand.NewPCG(11, 12)), 7, 3)
 	var ws reweight.Workspace
 	for _, e := range Entries() {
@@ -118,14 +95,31 @@ func TestZeroOptions(t *testing.T) {
 		all := reflect.New(v.Type()).Elem()
 		all.Set(v)
 		compute := func() error { return e.Compute(&ws, make([]float32, b.Tokens())[:s.size(b)], b, *opt) }
+		// refused wants an error about a field that is 0, and the name of a default of such options.
+		refused := func(err error) {
+			input, ok := errors.AsType[*reweight.InputError](err)
+			if !ok || !strings.HasPrefix(input.Problem, "is 0") || !hasField(v, input.Arg) {
+				t.Errorf("%s: %v, want a field that is 0", e.Name, err)
+			} else if _, name, ok := strings.Cut(input.Problem, "as in "); ok && !e.hasDefault(name) {
+				t.Errorf("%s: %v names another scheme's", e.Name, err)
+			}
+		}
 		for name, field := range Fields(v.Interface()) {
 			switch field.Kind() {
 			case reflect.Float64, reflect.Int:
 				SetField(v.Addr().Interface(), name, reflect.Zero(field.Type()))
-				if err := compute(); (err != nil) != slices.Contains(refused, e.Name+"."+name) {
+				err := compute()
+				if (err != nil) != slices.Contains(e.NotZero, name) {
 					t.Errorf("%s.%s of 0: %v", e.Name, name, err)
+				} else if err != nil {
+					refused(err)
 				}
 				v.Set(all)
+			}
+		}
+		for _, name := range e.NotZero {
+			if !hasField(v, name) {
+				t.Errorf("scheme/table.go: %s has no option %s", e.Name, name)
 			}
 		}
 		v.SetZero()
@@ -137,18 +131,30 @@ func TestZeroOptions(t *testing.T) {
 				}
 			}
 		}
-		want, ok := wants[e.Name]
-		if e.Kind == Loss && !ok {
-			want = clips("DefaultLoss")
-		}
-		err := compute()
-		if slices.Contains(meant, e.Name) {
-			want = "<nil>"
-		} else {
-			want = "reweight: " + want
-		}
-		if fmt.Sprint(err) != want {
-			t.Errorf("%s: %v, want %s", e.Name, err, want)
+		if err := compute(); meant[e.Name] == "" {
+			refused(err)
+		} else if err != nil {
+			t.Errorf("%s: %v, want %s", e.Name, err, meant[e.Name])
 		}
 	}
+}
+
+func hasField(options reflect.Value, name string) bool {
+	for field := range Fields(options.Interface()) {
+		if field == name {
+			return true
+		}
+	}
+	return false
+}
+
+// hasDefault reports whether the variable has options of the entry's method and, of a loss, of its policy.
+func (e *Entry) hasDefault(name string) bool {
+	return slices.ContainsFunc(table, func(other *Entry) bool {
+		same := other.Method == e.Method
+		if e.loss != nil && same {
+			same = reflect.TypeOf(other.loss.Policy) == reflect.TypeOf(e.loss.Policy)
+		}
+		return other.DefaultName == name && same
+	})
 }

@@ -12,10 +12,11 @@ import (
 func Widen(b *reweight.Batch) *reference.Batch {
 	f := reference.Floats
 	return &reference.Batch{
-		Role: reference.Roles(b.Role), SeqOffsets: b.SeqOffsets, GroupIDs: b.GroupIDs, SpanIDs: b.SpanIDs, Anchors: b.Anchors,
-		Rewards: f(b.Rewards), SpanRewards: f(b.SpanRewards), TokenRewards: f(b.TokenRewards), Advantages: f(b.Advantages), Returns: f(b.Returns),
-		Entropy: f(b.Entropy), RefEnergy: f(b.RefEnergy), RefEntropy: f(b.RefEntropy),
-		Logprobs: f(b.Logprobs), OldLogprobs: f(b.OldLogprobs), RefLogprobs: f(b.RefLogprobs), RolloutLogprobs: f(b.RolloutLogprobs), TeacherLogprobs: f(b.TeacherLogprobs),
+		Role: reference.Roles(b.Role), SeqOffsets: b.SeqOffsets, GroupIDs: b.GroupIDs, SpanIDs: b.SpanIDs,
+		Anchors: b.Anchors, Rewards: f(b.Rewards), SpanRewards: f(b.SpanRewards), TokenRewards: f(b.TokenRewards),
+		Advantages: f(b.Advantages), Returns: f(b.Returns), Entropy: f(b.Entropy), RefEnergy: f(b.RefEnergy),
+		RefEntropy: f(b.RefEntropy), Logprobs: f(b.Logprobs), OldLogprobs: f(b.OldLogprobs),
+		RefLogprobs: f(b.RefLogprobs), RolloutLogprobs: f(b.RolloutLogprobs), TeacherLogprobs: f(b.TeacherLogprobs),
 		Values: f(b.Values), NewValues: f(b.NewValues), SumSqProbs: f(b.SumSqProbs), RewardParts: f(b.RewardParts),
 	}
 }
@@ -27,7 +28,8 @@ func aggregating(a reweight.Aggregation, normLength int) reference.Aggregating {
 }
 
 func lossOptions(opt *reweight.LossOptions) reference.LossOptions {
-	all := reference.LossOptions{Aggregating: aggregating(opt.Aggregation, opt.NormLength), Policy: reference.Policy(opt.Policy.String())}
+	all := reference.LossOptions{Aggregating: aggregating(opt.Aggregation, opt.NormLength),
+		Policy: reference.Policy(opt.Policy.String())}
 	to := reflect.ValueOf(&all).Elem()
 	for f, v := range reflect.ValueOf(opt.Policy).Fields() {
 		switch field := to.FieldByName(f.Name); {
@@ -42,14 +44,16 @@ func lossOptions(opt *reweight.LossOptions) reference.LossOptions {
 }
 
 func shaping(opt reweight.GTPOOptions) reference.ShapingOptions {
-	return reference.ShapingOptions{Base: opt.Base, Bonus: opt.Bonus, Threshold: opt.Threshold, EntropyLow: opt.EntropyLow, EntropyHigh: opt.EntropyHigh,
+	return reference.ShapingOptions{Base: opt.Base, Bonus: opt.Bonus, Threshold: opt.Threshold,
+		EntropyLow: opt.EntropyLow, EntropyHigh: opt.EntropyHigh,
 		Normalization: reference.Normalization(opt.Normalization.String()), Scope: reference.Scope(opt.Scope.String())}
 }
 
 // rolloutCorrection returns the factors of the correction with those options.
 func rolloutCorrection(b *reference.Batch, opt reweight.RolloutCorrectionOptions) []float64 {
 	level := reference.CorrectionLevel(opt.Level.String())
-	return reference.RolloutCorrection(b, reference.CorrectionOptions{Level: level, Mask: opt.Mask, Low: opt.Low, High: opt.High, Normalize: opt.Normalize})
+	return reference.RolloutCorrection(b, reference.CorrectionOptions{Level: level, Mask: opt.Mask, Low: opt.Low,
+		High: opt.High, Normalize: opt.Normalize})
 }
 
 // klRewards returns the rewards of tokens with those options.
@@ -64,7 +68,8 @@ func exactLoss(b *reference.Batch, weights []float64, opt *reweight.LossOptions)
 	if opt.KLCoef == 0 {
 		return l.Loss, l.Gradient
 	}
-	kl, gradient := reference.KLLoss(b, reference.KLForm(opt.KL.String()), opt.KLCoef, aggregating(opt.Aggregation, opt.NormLength))
+	kl, gradient := reference.KLLoss(b, reference.KLForm(opt.KL.String()), opt.KLCoef,
+		aggregating(opt.Aggregation, opt.NormLength))
 	for t, g := range gradient {
 		l.Gradient[t] += g
 	}

@@ -54,12 +54,14 @@ func checkFinite(t *testing.T, what string, b *reweight.Batch, opt reweight.Loss
 		ws := reweight.Workspace{ISA: isa}
 		grad := make([]float32, b.Tokens())
 		res := must.Get(ws.Loss(grad, nil, b, opt))
-		if !(math.Abs(res.Loss) <= math.MaxFloat32) || !(math.Abs(res.Loss-loss) <= max(1e-5*math.Abs(loss), 1e-6*size, tiny)) {
+		if !(math.Abs(res.Loss) <= math.MaxFloat32) ||
+			!(math.Abs(res.Loss-loss) <= max(1e-5*math.Abs(loss), 1e-6*size, tiny)) {
 			t.Errorf("%s, %v: loss %v, want %v", what, isa, res.Loss, loss)
 		}
 		for i, g := range grad {
 			want := gradient[i]
-			if !(math.Abs(float64(g)) <= math.MaxFloat32) || !(math.Abs(float64(g)-want) <= max(3e-5*math.Abs(want), tiny)) {
+			if !(math.Abs(float64(g)) <= math.MaxFloat32) ||
+				!(math.Abs(float64(g)-want) <= max(3e-5*math.Abs(want), tiny)) {
 				t.Errorf("%s, %v: gradient %d is %v, want %v", what, isa, i, g, want)
 			}
 		}

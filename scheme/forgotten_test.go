@@ -28,7 +28,8 @@ func TestNothingIsForgotten(t *testing.T) {
 		}
 		return text
 	}
-	root, reference, c, changes := sources("../*.go"), sources("../reference/*.go"), sources("../native/src/*.c"), strings.ToLower(read(t, "../CHANGELOG.md"))
+	root, reference, c, changes := sources("../*.go"), sources("../reference/*.go"), sources("../native/src/*.c"),
+		strings.ToLower(read(t, "../CHANGELOG.md"))
 	for _, e := range Entries() {
 		want := func(ok bool, file, what string) {
 			t.Helper()
@@ -39,7 +40,8 @@ func TestNothingIsForgotten(t *testing.T) {
 		found := func(text, pattern string) bool { return regexp.MustCompile("(?m)" + pattern).MatchString(text) }
 		want(e.Title != "" && e.Doc != "" && e.Source != "", "scheme/table.go", "no Title, Doc or Source")
 		title := `(^|\W)` + regexp.QuoteMeta(strings.ToLower(e.Title)) + `($|[^\w+-])`
-		want(found(changes, title) || strings.Contains(changes, "`"+e.Name+"`"), "CHANGELOG.md", "nothing about "+e.Title)
+		want(found(changes, title) || strings.Contains(changes, "`"+e.Name+"`"), "CHANGELOG.md",
+			"nothing about "+e.Title)
 		if e.Kind == Several {
 			want(len(e.Of) > 1, "scheme/table.go", "no names that it stands for")
 			continue
@@ -48,8 +50,10 @@ func TestNothingIsForgotten(t *testing.T) {
 		want(found(root, `^func \(ws \*Workspace\) `+e.Method+`\(`), file, "Workspace has no method "+e.Method)
 		want(e.DefaultName == "" || found(root, `^(var)?\s*`+e.DefaultName+`\s+= `), file, "no variable "+e.DefaultName)
 		want(found(reference, `^func `+e.Method+`\(`), "reference/"+file, "no function "+e.Method)
-		want(e.golden != "" && read(t, "../testdata/golden/"+e.golden) != "", "testdata/golden/"+e.golden, "no such file")
-		want(e.call != nil && e.reference != nil && e.Formula != "" && len(e.Reads) > 0 && len(e.Alias) > 0, "scheme/table.go", "no call, reference, Formula, Reads or Alias")
+		want(e.golden != "" && read(t, "../testdata/golden/"+e.golden) != "", "testdata/golden/"+e.golden,
+			"no such file")
+		want(e.call != nil && e.reference != nil && e.Formula != "" && len(e.Reads) > 0 &&
+			len(e.Alias) > 0, "scheme/table.go", "no call, reference, Formula, Reads or Alias")
 		want(e.C != "" && e.Dst != "", "scheme/table.go", "no C or Dst")
 		want(found(c, `^int reweight_`+e.C+`\(`), "native/src/"+e.C+".c", "no function reweight_"+e.C)
 		if e.options != nil {

@@ -109,10 +109,13 @@ func (c *goldenCase) named(option string, to interface{ UnmarshalText([]byte) er
 // token each, or has one role per element of the mask.
 func (c *goldenCase) batch() *reweight.Batch {
 	f := func(name string) []float32 { return floats(c.get(name)) }
-	b := &reweight.Batch{Role: c.Role, SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, SpanIDs: c.SpanIDs, Anchors: c.Anchors,
-		Rewards: f("rewards"), Entropy: f("entropy"), Advantages: f("advantages"), Logprobs: f("logprobs"), OldLogprobs: f("old_logprobs"),
-		RefLogprobs: f("ref_logprobs"), RolloutLogprobs: f("rollout_logprobs"), TeacherLogprobs: f("teacher_logprobs"), TokenRewards: f("token_rewards"), SpanRewards: f("span_rewards"),
-		RefEnergy: f("energy"), Values: f("values"), NewValues: f("new_values"), Returns: f("returns"), SumSqProbs: f("sum_sq_probs"), RewardParts: f("reward_parts")}
+	b := &reweight.Batch{Role: c.Role, SeqOffsets: c.SeqOffsets, GroupIDs: c.GroupIDs, SpanIDs: c.SpanIDs,
+		Anchors: c.Anchors, Rewards: f("rewards"), Entropy: f("entropy"), Advantages: f("advantages"),
+		Logprobs: f("logprobs"), OldLogprobs: f("old_logprobs"), RefLogprobs: f("ref_logprobs"),
+		RolloutLogprobs: f("rollout_logprobs"), TeacherLogprobs: f("teacher_logprobs"),
+		TokenRewards: f("token_rewards"), SpanRewards: f("span_rewards"), RefEnergy: f("energy"), Values: f("values"),
+		NewValues: f("new_values"), Returns: f("returns"), SumSqProbs: f("sum_sq_probs"),
+		RewardParts: f("reward_parts")}
 	switch {
 	case c.Role == nil && c.all["mask"] != nil:
 		b.Role = valueOf[roles](c.all["mask"])
@@ -160,7 +163,8 @@ func (c *goldenCase) set(options any) {
 	}
 	for name, text := range c.Options {
 		for field, v := range Fields(reflect.ValueOf(options).Elem().Interface()) {
-			if !strings.EqualFold(field, name) && !slices.Contains(goldenNames[name], field) || v.Kind() == reflect.Interface {
+			if !strings.EqualFold(field, name) && !slices.Contains(goldenNames[name], field) ||
+				v.Kind() == reflect.Interface {
 				continue // of another entry, or the policy
 			}
 			x := reflect.New(v.Type())
@@ -240,7 +244,8 @@ var goldens = map[string]goldenReader{
 			advantages = append(advantages, float64(a))
 		}
 		b := &reference.Batch{Role: reference.Roles(c.batch().Role)}
-		c.all["white"] = must.Get(json.Marshal(reference.Multiply(reference.Whiten(b, advantages), reference.UniformWeights(b))))
+		c.all["white"] = must.Get(json.Marshal(reference.Multiply(reference.Whiten(b, advantages),
+			reference.UniformWeights(b))))
 		return true
 	}},
 }
@@ -353,7 +358,8 @@ func lossSize(t testing.TB, b *reweight.Batch, weights []float32, opt reweight.L
 func TestGoldenLosses(t *testing.T) {
 	for _, isa := range reweight.AvailableISAs() {
 		ws := reweight.Workspace{ISA: isa}
-		for _, c := range slices.Concat(readGolden(t, "policy_losses.json"), readGolden(t, "policy_loss.json"), readGolden(t, "verl_losses.json")) {
+		for _, c := range slices.Concat(readGolden(t, "policy_losses.json"), readGolden(t, "policy_loss.json"),
+			readGolden(t, "verl_losses.json")) {
 			var opt reweight.LossOptions
 			c.set(&opt)
 			b := c.batch()
@@ -531,7 +537,8 @@ func goldenSteps(t *testing.T, file string, b *reweight.Batch) {
 		for _, g := range gradient {
 			l1, squares = l1+math.Abs(g), squares+g*g
 		}
-		exactly(t, name+": reference", []float64{loss, l1, math.Sqrt(squares)}, []number{number(want.Loss), number(want.GradL1), number(want.GradL2)})
+		exactly(t, name+": reference", []float64{loss, l1, math.Sqrt(squares)},
+			[]number{number(want.Loss), number(want.GradL1), number(want.GradL2)})
 	}
 
 	x := Widen(b)

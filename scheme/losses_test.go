@@ -19,7 +19,8 @@ var policies = func() map[string]reweight.LossOptions {
 	all := map[string]reweight.LossOptions{
 		"gspo, wide":  {Policy: reweight.GSPO{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3}},
 		"gspo, spans": {Policy: reweight.GSPO{ClipLow: 0.2, ClipHigh: 0.28, Sequence: reweight.SequenceSpan}},
-		"grpo-s, spans": {Policy: reweight.GRPOS{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3, Sequence: reweight.SequenceSpan},
+		"grpo-s, spans": {Policy: reweight.GRPOS{ClipLow: 0.2, ClipHigh: 0.28, DualClip: 3,
+			Sequence: reweight.SequenceSpan},
 			Aggregation: reweight.SeqMeanTokenSumNorm},
 		"cispo, both": {Policy: reweight.CISPO{ClipLow: 0.2, ClipHigh: 0.2}, Aggregation: reweight.SeqMeanTokenSum},
 	}
@@ -27,8 +28,10 @@ var policies = func() map[string]reweight.LossOptions {
 		all[e.Name] = *e.loss
 	}
 	all["dro"] = reweight.LossOptions{Policy: reweight.DRO{Beta: 0.3}}
-	all["clip_cov, many"] = reweight.LossOptions{Policy: reweight.ClipCov{ClipLow: 0.2, ClipHigh: 0.28, CovShare: 0.3, CovLow: -1, CovHigh: 1, Seed: 7}}
-	all["kl_cov, many"] = reweight.LossOptions{Policy: reweight.KLCov{CovShare: 0.3, CovCoef: 0.5}, Aggregation: reweight.SeqMeanTokenMean}
+	all["clip_cov, many"] = reweight.LossOptions{
+		Policy: reweight.ClipCov{ClipLow: 0.2, ClipHigh: 0.28, CovShare: 0.3, CovLow: -1, CovHigh: 1, Seed: 7}}
+	all["kl_cov, many"] = reweight.LossOptions{Policy: reweight.KLCov{CovShare: 0.3, CovCoef: 0.5},
+		Aggregation: reweight.SeqMeanTokenMean}
 	return all
 }()
 
@@ -70,7 +73,8 @@ func TestSurrogateIsOneTrajectory(t *testing.T) {
 			res := must.Get(ws.Loss(got, weights, b, opt))
 			responses := float64(max(1, sums.Tokens))
 			sums.LogRatio /= responses
-			again := reweight.SurrogateSums{Tokens: res.Tokens, Clipped: int(math.Round(res.ClipFraction * responses)), Loss: res.Loss, LogRatio: res.MeanLogRatio}
+			again := reweight.SurrogateSums{Tokens: res.Tokens, Clipped: int(math.Round(res.ClipFraction * responses)),
+				Loss: res.Loss, LogRatio: res.MeanLogRatio}
 			result{got, numbers{sums: again}}.same(t, "Loss", result{want, numbers{sums: sums}})
 		}))
 	}
@@ -125,7 +129,8 @@ func TestKLBesideLoss(t *testing.T) {
 	for name, loss := range policies {
 		both := loss
 		both.KL, both.KLCoef = reweight.KLForm(len(name)%7), 0.25
-		kl := reweight.LossOptions{Policy: reweight.PG{}, Aggregation: loss.Aggregation, KL: both.KL, KLCoef: both.KLCoef}
+		kl := reweight.LossOptions{Policy: reweight.PG{}, Aggregation: loss.Aggregation, KL: both.KL,
+			KLCoef: both.KLCoef}
 		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
 			b := drawBatch(t)
 			n := b.Tokens()
@@ -136,7 +141,8 @@ func TestKLBesideLoss(t *testing.T) {
 			policy := must.Get(ws.Loss(without, weights, b, loss))
 			clear(b.Advantages) // with which PG has no loss
 			divergence := must.Get(ws.Loss(alone, nil, b, kl))
-			if all.KLLoss != divergence.Loss || policy.KLLoss != 0 || all.Loss != policy.Loss+divergence.Loss || all.KL != policy.KL || all.ClipFraction != policy.ClipFraction {
+			if all.KLLoss != divergence.Loss || policy.KLLoss != 0 || all.Loss != policy.Loss+divergence.Loss ||
+				all.KL != policy.KL || all.ClipFraction != policy.ClipFraction {
 				t.Fatalf("%+v\nis not %+v\nand %+v", all, policy, divergence)
 			}
 			for i := range with {
@@ -151,8 +157,8 @@ func TestKLBesideLoss(t *testing.T) {
 // TestLossesRefuse what they have no use for, and leave alone what others have.
 func TestLossesRefuse(t *testing.T) {
 	x := []float32{-1}
-	b := reweight.Batch{Role: []reweight.Role{1}, SeqOffsets: []int64{0, 1}, SpanIDs: []int32{0}, Rewards: []float32{3}, Logprobs: x, OldLogprobs: x,
-		Advantages: x, NewValues: x, Values: x, Returns: x}
+	b := reweight.Batch{Role: []reweight.Role{1}, SeqOffsets: []int64{0, 1}, SpanIDs: []int32{0}, Rewards: []float32{3},
+		Logprobs: x, OldLogprobs: x, Advantages: x, NewValues: x, Values: x, Returns: x}
 	var ws reweight.Workspace
 	grad := []float32{777}
 	_, err := ws.Surrogate(grad, x, x, x, nil, b.Role, 1, policies["gspo, spans"])
@@ -189,13 +195,15 @@ func wantError(t *testing.T, what string, err error, arg string) {
 // TestNormLength: all three parts of a loss are divided by it.
 func TestNormLength(t *testing.T) {
 	x := []float32{-1, -2}
-	b := reweight.Batch{Role: []reweight.Role{1, 2}, SeqOffsets: []int64{0, 2}, Logprobs: x, OldLogprobs: x, RefLogprobs: []float32{-2, -1}, Advantages: x,
-		NewValues: x, Values: x, Returns: []float32{1, 1}}
+	b := reweight.Batch{Role: []reweight.Role{1, 2}, SeqOffsets: []int64{0, 2}, Logprobs: x, OldLogprobs: x,
+		RefLogprobs: []float32{-2, -1}, Advantages: x, NewValues: x, Values: x, Returns: []float32{1, 1}}
 	run := func(norm int) (policy, kl, value float64) {
 		var ws reweight.Workspace
 		grad := make([]float32, 2)
-		res := must.Get(ws.Loss(grad, nil, &b, reweight.LossOptions{Policy: reweight.PG{}, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm, KLCoef: 1}))
-		v := must.Get(ws.ValueLoss(grad, &b, reweight.ValueLossOptions{Clip: 1, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm}))
+		res := must.Get(ws.Loss(grad, nil, &b, reweight.LossOptions{Policy: reweight.PG{},
+			Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm, KLCoef: 1}))
+		v := must.Get(ws.ValueLoss(grad, &b,
+			reweight.ValueLossOptions{Clip: 1, Aggregation: reweight.SeqMeanTokenSumNorm, NormLength: norm}))
 		return res.Loss - res.KLLoss, res.KLLoss, v.Loss
 	}
 	policy, kl, value := run(1)
@@ -209,7 +217,8 @@ func TestNormLength(t *testing.T) {
 // nothing is written. So are options without a policy, or with the address of one.
 func TestPolicyConstants(t *testing.T) {
 	x := []float32{-1}
-	b := reweight.Batch{Role: []reweight.Role{1}, SeqOffsets: []int64{0, 1}, SpanIDs: []int32{0}, Logprobs: x, OldLogprobs: x, Advantages: x}
+	b := reweight.Batch{Role: []reweight.Role{1}, SeqOffsets: []int64{0, 1}, SpanIDs: []int32{0}, Logprobs: x,
+		OldLogprobs: x, Advantages: x}
 	grad := []float32{777}
 	var ws reweight.Workspace
 	errs := func(opt reweight.LossOptions) [2]error {
@@ -228,14 +237,16 @@ func TestPolicyConstants(t *testing.T) {
 			}
 		}
 	}
-	zeros := map[string]string{"ppo": "ClipLow", "gspo": "ClipLow", "grpo_s": "ClipLow", "gmpo": "ClipLow", "cispo": "ClipLow", "dppo_tv": "RatioCap",
-		"vespo": "PowerPos", "sapo": "TauPos", "dro": "Beta", "clip_cov": "CovShare", "kl_cov": "CovShare"}
+	zeros := map[string]string{"ppo": "ClipLow", "gspo": "ClipLow", "grpo_s": "ClipLow", "gmpo": "ClipLow",
+		"cispo": "ClipLow", "dppo_tv": "RatioCap", "vespo": "PowerPos", "sapo": "TauPos", "dro": "Beta",
+		"clip_cov": "CovShare", "kl_cov": "CovShare"}
 	for _, e := range losses() {
 		all := Options{Loss: *e.loss}
 		all.setMissing(0)
 		name := all.Loss.Policy.String()
 		for field, v := range Fields(all.Loss.Policy) {
-			values := map[reflect.Kind][]any{reflect.Float64: {math.NaN(), math.Inf(1), math.Inf(-1), -1.0, 1e39}, reflect.Uint8: {uint8(2), uint8(255)}}[v.Kind()]
+			values := map[reflect.Kind][]any{reflect.Float64: {math.NaN(), math.Inf(1), math.Inf(-1), -1.0, 1e39},
+				reflect.Uint8: {uint8(2), uint8(255)}}[v.Kind()]
 			for _, value := range values {
 				wrong := all
 				wrong.setLoss(field, reflect.ValueOf(value).Convert(v.Type()).Interface())
@@ -263,7 +274,8 @@ func TestPolicyConstants(t *testing.T) {
 		grad[0] = 777
 		pointer := reflect.New(reflect.TypeOf(zero.Policy))
 		refuses("the address of "+name, "Policy", reweight.LossOptions{Policy: pointer.Interface().(reweight.Policy)})
-		refuses("no address of "+name, "Policy", reweight.LossOptions{Policy: reflect.Zero(pointer.Type()).Interface().(reweight.Policy)})
+		refuses("no address of "+name, "Policy",
+			reweight.LossOptions{Policy: reflect.Zero(pointer.Type()).Interface().(reweight.Policy)})
 		refuses(name+" in another struct", "Policy", reweight.LossOptions{Policy: otherPolicy{all.Loss.Policy}})
 	}
 	refuses("a struct with no policy in it", "Policy", reweight.LossOptions{Policy: otherPolicy{}})

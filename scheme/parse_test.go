@@ -139,7 +139,8 @@ func TestTrainersNames(t *testing.T) {
 				case c.entry == "kl_rewards": // not without rewards of tokens
 					s, err = Parse(text + "+gae")
 				case c.entry == "":
-					if err == nil || !strings.HasSuffix(err.Error(), `": `+c.name+" is verl's, and not here: docs/schemes.md lists what is left out") {
+					if err == nil || !strings.HasSuffix(err.Error(),
+						`": `+c.name+" is verl's, and not here: docs/schemes.md lists what is left out") {
 						t.Errorf("%s: %v", text, err)
 					}
 					continue
@@ -156,8 +157,10 @@ func TestTrainersNames(t *testing.T) {
 func TestLacks(t *testing.T) {
 	one := []float32{0}
 	full := reweight.Batch{
-		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one, SpanIDs: []int32{0}, Values: one,
-		RefEnergy: one, Entropy: one, OldLogprobs: one, Logprobs: one, RolloutLogprobs: one, TeacherLogprobs: one, Anchors: []int32{0}, SpanRewards: one, SumSqProbs: one, RewardParts: one,
+		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one,
+		SpanIDs: []int32{0}, Values: one, RefEnergy: one, Entropy: one, OldLogprobs: one, Logprobs: one,
+		RolloutLogprobs: one, TeacherLogprobs: one, Anchors: []int32{0}, SpanRewards: one, SumSqProbs: one,
+		RewardParts: one,
 	}
 	lacks := func(name string, b *reweight.Batch, change func(*Options)) string {
 		s := MustParse(name)
@@ -209,10 +212,12 @@ func TestLacks(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.scheme, got, c.want)
 		}
 	}
-	if _, err := MustParse("off_policy_mask").NewStep(new(reweight.Workspace), &full); err == nil || err.Error() != "off_policy_mask needs Options.OffPolicyMask.Delta, which has no default" {
+	if _, err := MustParse("off_policy_mask").NewStep(new(reweight.Workspace), &full); err == nil ||
+		err.Error() != "off_policy_mask needs Options.OffPolicyMask.Delta, which has no default" {
 		t.Error(err)
 	}
-	if _, err := MustParse("dro").NewStep(new(reweight.Workspace), &full); err == nil || err.Error() != "dro needs Options.Loss.Policy.Beta, which has no default" {
+	if _, err := MustParse("dro").NewStep(new(reweight.Workspace), &full); err == nil ||
+		err.Error() != "dro needs Options.Loss.Policy.Beta, which has no default" {
 		t.Error(err)
 	}
 	anchored := func(opt *Options) { opt.Loss.KLCoef = 1 }
@@ -221,10 +226,12 @@ func TestLacks(t *testing.T) {
 	}
 	spans := func(opt *Options) { opt.setLoss("Sequence", reweight.SequenceSpan) }
 	b := full
-	if b.SpanIDs = nil; lacks("gspo", &b, spans) != "needs span_ids" || lacks("gspo", &b, nil) != "" || lacks("vespo", &b, spans) != "" {
+	if b.SpanIDs = nil; lacks("gspo", &b, spans) != "needs span_ids" || lacks("gspo", &b, nil) != "" ||
+		lacks("vespo", &b, spans) != "" {
 		t.Error("the spans of GSPO")
 	}
-	b = reweight.Batch{Role: full.Role, Logprobs: one, OldLogprobs: one, Advantages: one, NewValues: one, Values: one, Returns: one}
+	b = reweight.Batch{Role: full.Role, Logprobs: one, OldLogprobs: one, Advantages: one, NewValues: one, Values: one,
+		Returns: one}
 	byTrajectory := func(opt *Options) { opt.ValueLoss.Aggregation = reweight.SeqMeanTokenSum }
 	if lacks("value_loss", &b, nil) != "" || lacks("value_loss", &b, byTrajectory) != "needs seq_offsets" {
 		t.Error("the trajectories of the value loss")
@@ -234,7 +241,9 @@ func TestLacks(t *testing.T) {
 	if got := lacks("actfocus", &b, func(opt *Options) { opt.ActFocus.Signal = reweight.SignalSurprisal }); got != "" {
 		t.Errorf("%q", got)
 	}
-	if got := MustParse("aem+gspo").Reads(); !slices.Equal(got, []string{"advantages", "entropy", "group_ids", "logprobs", "old_logprobs", "rewards", "role", "seq_offsets", "span_ids"}) {
+	if got := MustParse("aem+gspo").Reads(); !slices.Equal(got,
+		[]string{"advantages", "entropy", "group_ids", "logprobs", "old_logprobs", "rewards", "role", "seq_offsets",
+			"span_ids"}) {
 		t.Errorf("reads %v", got)
 	}
 }
@@ -244,8 +253,9 @@ func TestLossSetLater(t *testing.T) {
 	s := MustParse("aem")
 	s.Options.Loss = reweight.DefaultGMPO
 	x := []float32{0}
-	_, err := s.NewStep(new(reweight.Workspace), &reweight.Batch{Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1},
-		GroupIDs: []int32{0}, SpanIDs: []int32{0}, Rewards: x, Entropy: x, OldLogprobs: x, Logprobs: x})
+	_, err := s.NewStep(new(reweight.Workspace),
+		&reweight.Batch{Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0},
+			SpanIDs: []int32{0}, Rewards: x, Entropy: x, OldLogprobs: x, Logprobs: x})
 	var input *reweight.InputError
 	if !errors.As(err, &input) || input.Arg != "Options.Loss.Policy" {
 		t.Errorf("%v, want an InputError about the policy", err)

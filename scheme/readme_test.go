@@ -14,8 +14,10 @@ func TestReadme(t *testing.T) {
 	_, rest, _ := strings.Cut(readme, "```go\n")
 	code, rest, found := strings.Cut(rest, "```\n\n    ")
 	printed, _, _ := strings.Cut(rest, "\n")
-	want := "func Example_arrays() {\n\t" + strings.ReplaceAll(strings.TrimSpace(code), "\n", "\n\t") + "\n\t// Output: " + printed + "\n}\n"
-	if !found || strings.Count(readme, "```go\n") != 1 || !strings.Contains(string(must.Get(os.ReadFile("example_test.go"))), want) {
+	want := "func Example_arrays() {\n\t" + strings.ReplaceAll(strings.TrimSpace(code), "\n", "\n\t") +
+		"\n\t// Output: " + printed + "\n}\n"
+	if !found || strings.Count(readme, "```go\n") != 1 ||
+		!strings.Contains(string(must.Get(os.ReadFile("example_test.go"))), want) {
 		t.Errorf("example_test.go has no\n%s", want)
 	}
 }

@@ -64,7 +64,8 @@ func (s *subject) drawOptions(t *rapid.T) {
 	o.setMissing(0.0217)
 	o.Overlong = reweight.OverlongPenaltyOptions{Maximum: 16, Buffer: 7, Penalty: 0.5}
 	o.KLRewards = reweight.KLRewardsOptions{KL: reweight.KLForm(rapid.IntRange(0, 6).Draw(t, "form")), KLCoef: 0.01}
-	o.ValueLoss.Aggregation, o.ValueLoss.NormLength = reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation")), rapid.IntRange(0, 5).Draw(t, "norm")
+	o.ValueLoss.Aggregation, o.ValueLoss.NormLength = reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation")),
+		rapid.IntRange(0, 5).Draw(t, "norm")
 	o.FIPO.HalfLife, o.FIPO.HighOnly, o.RLSD.NegativeOnly = 1+10*gamma, gamma == 0, gamma == 1
 	o.AEM.Lambda, o.AEM.Guard = gamma+0.5, 0.08713
 	o.ActFocus.Beta = gamma
@@ -88,7 +89,8 @@ func TestLossesAgreeWithReference(t *testing.T) {
 		aggregation := reweight.Aggregation(rapid.IntRange(0, 3).Draw(t, "aggregation"))
 		norm := rapid.IntRange(0, 5).Draw(t, "norm")
 		value := reference.ValueLoss(x, 0.5, aggregating(aggregation, norm))
-		v := must.Get(ws.ValueLoss(dst, b, reweight.ValueLossOptions{Clip: 0.5, Aggregation: aggregation, NormLength: norm}))
+		v := must.Get(ws.ValueLoss(dst, b,
+			reweight.ValueLossOptions{Clip: 0.5, Aggregation: aggregation, NormLength: norm}))
 		nearTo("value loss", v.Loss, value.Loss)
 		nearTo("value clip fraction", v.ClipFraction, value.ClipFraction)
 
@@ -112,7 +114,8 @@ func TestLossesAgreeWithReference(t *testing.T) {
 		weights := weightsFor(b, &opt)
 		want, gradient := exactLoss(x, wideOrNil(weights), &opt)
 		opt.KL, opt.KLCoef = form, rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "beta")
-		kl, klGradient := reference.KLLoss(x, reference.KLForm(form.String()), opt.KLCoef, aggregating(aggregation, norm))
+		kl, klGradient := reference.KLLoss(x, reference.KLForm(form.String()), opt.KLCoef,
+			aggregating(aggregation, norm))
 		res := must.Get(ws.Loss(dst, weights, b, opt))
 		nearTo("loss of "+opt.Policy.String(), res.Loss, want+kl)
 		nearTo("KL", res.KLLoss, kl)

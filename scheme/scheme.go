@@ -69,11 +69,18 @@ type Entry struct {
 	// role, as Batch.Arrays has them; "a|b" is either of two.
 	Reads []string
 
-	Masked float32  // what masked tokens get
-	Alias  []string // the arrays that the output may be in place of; Any for every []float32 that has an element per token
+	Masked float32 // what masked tokens get
+
+	// Alias has the arrays that the output may be in place of; Any stands for every []float32 that
+	// has an element per token.
+	Alias []string
 
 	// SingleEntropies says that it reads the entropy of single tokens, and not a mean only.
 	SingleEntropies bool
+
+	// OverBatch says that the result of a token has sums over the batch in it, so that the order of
+	// the trajectories can change its last bits.
+	OverBatch bool
 
 	// One says why another entry with the same One cannot be in a step with it, and Without why
 	// an entry of that kind cannot. None of it is so where they are empty.
@@ -82,6 +89,9 @@ type Entry struct {
 
 	// NoDefault is the field of its options that somebody has to set, "" if all have defaults.
 	NoDefault string
+
+	// NotZero has the fields of its options that are refused where they are 0 and the others are not.
+	NotZero []string
 
 	// Flags are its options on the command line. Those of uniform are of every loss.
 	Flags []Flag
@@ -348,7 +358,8 @@ func init() {
 		}
 		switch {
 		case e.loss != nil && e.loss.Policy.Traits().Unweighted:
-			e.Without = map[Kind]string{Factor: e.Name + " has no factors of tokens", Weight: e.Name + " has no weights of tokens"}
+			e.Without = map[Kind]string{Factor: e.Name + " has no factors of tokens",
+				Weight: e.Name + " has no weights of tokens"}
 		case slices.Contains(e.Reads, "reward_parts"):
 			e.Without = map[Kind]string{Reward: "the advantages are made from the parts of the reward, to which nothing is added"}
 		}
@@ -547,7 +558,8 @@ func (s Scheme) check(b *reweight.Batch) error {
 	}
 	// Parse has looked at the loss of the names; this one may be another.
 	if policy := s.Options.Loss.Policy; traitsOf(policy).Unweighted && s.hasKind(Factor) {
-		return &reweight.InputError{Arg: "Options.Loss.Policy", Index: -1, Problem: fmt.Sprintf("is %v, want one with factors of tokens, which %s has", policy, s.Name)}
+		return &reweight.InputError{Arg: "Options.Loss.Policy", Index: -1,
+			Problem: fmt.Sprintf("is %v, want one with factors of tokens, which %s has", policy, s.Name)}
 	}
 	for _, a := range [...]struct {
 		field   string

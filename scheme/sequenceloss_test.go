@@ -33,7 +33,8 @@ func TestSequenceLossesInFloat64(t *testing.T) {
 				size += math.Abs(float64(b.Advantages[i]))
 			}
 			if math.Abs(res.Loss-want.Loss) > 1e-5*size || math.Abs(res.ClipFraction-want.ClipFraction) > 1e-12 {
-				t.Errorf("%s, %d tokens: loss %v and clipped %v, want %v and %v", name, n, res.Loss, res.ClipFraction, want.Loss, want.ClipFraction)
+				t.Errorf("%s, %d tokens: loss %v and clipped %v, want %v and %v", name, n, res.Loss, res.ClipFraction,
+					want.Loss, want.ClipFraction)
 			}
 		}
 	}
@@ -63,7 +64,8 @@ func longBatch(n int) reweight.Batch {
 // from one short sequence to the next.
 func TestLossesOfManySequences(t *testing.T) {
 	const n = 40_000
-	b := reweight.Batch{SeqOffsets: []int64{0}, Logprobs: make([]float32, n), OldLogprobs: make([]float32, n), Advantages: slices.Repeat([]float32{-0.1}, n)}
+	b := reweight.Batch{SeqOffsets: []int64{0}, Logprobs: make([]float32, n), OldLogprobs: make([]float32, n),
+		Advantages: slices.Repeat([]float32{-0.1}, n)}
 	for i := range n {
 		b.Role, b.SpanIDs = append(b.Role, reweight.RoleAction), append(b.SpanIDs, int32(i))
 		b.SeqOffsets = append(b.SeqOffsets, int64(i+1))
@@ -84,9 +86,11 @@ func TestLossesOfManySequences(t *testing.T) {
 // TestVESPOBounds: log-ratios are kept within 20 token by token, and their sum within 20.
 func TestVESPOBounds(t *testing.T) {
 	opt := reweight.LossOptions{Policy: reweight.VESPO{PowerPos: 1, PowerNeg: 2}, Aggregation: reweight.SeqMeanTokenSum}
-	for _, c := range []struct{ first, second, y float64 }{{1, 0.5, 1.5}, {25, -18, 2}, {-25, 18, -2}, {15, 15, 20}, {-15, -15, math.Log(1e-8)}} {
-		b := reweight.Batch{Role: []reweight.Role{1, 0, 2}, SeqOffsets: []int64{0, 3}, Logprobs: []float32{float32(c.first), 0, float32(c.second)},
-			OldLogprobs: make([]float32, 3), Advantages: []float32{1, 1, -1}}
+	for _, c := range []struct{ first, second, y float64 }{{1, 0.5, 1.5}, {25, -18, 2}, {-25, 18, -2}, {15, 15, 20},
+		{-15, -15, math.Log(1e-8)}} {
+		b := reweight.Batch{Role: []reweight.Role{1, 0, 2}, SeqOffsets: []int64{0, 3},
+			Logprobs: []float32{float32(c.first), 0, float32(c.second)}, OldLogprobs: make([]float32, 3),
+			Advantages: []float32{1, 1, -1}}
 		grad := make([]float32, 3)
 		var ws reweight.Workspace
 		must.Get(ws.Loss(grad, nil, &b, opt))
@@ -98,8 +102,9 @@ func TestVESPOBounds(t *testing.T) {
 // oneTrajectory returns response tokens with these log-ratios and the advantage a.
 func oneTrajectory(a float32, logRatios ...float32) reweight.Batch {
 	n := len(logRatios)
-	b := reweight.Batch{Role: slices.Repeat([]reweight.Role{reweight.RoleAction}, n), SpanIDs: make([]int32, n), SeqOffsets: []int64{0, int64(n)},
-		OldLogprobs: slices.Repeat([]float32{-1}, n), Advantages: slices.Repeat([]float32{a}, n)}
+	b := reweight.Batch{Role: slices.Repeat([]reweight.Role{reweight.RoleAction}, n), SpanIDs: make([]int32, n),
+		SeqOffsets: []int64{0, int64(n)}, OldLogprobs: slices.Repeat([]float32{-1}, n),
+		Advantages: slices.Repeat([]float32{a}, n)}
 	for _, d := range logRatios {
 		b.Logprobs = append(b.Logprobs, d-1)
 	}
@@ -138,7 +143,8 @@ func TestTies(t *testing.T) {
 			all.setLoss("DualClip", bound)
 			grad, res := loss(b, all.Loss)
 			if float64(grad[0]) != bound || res.Loss != bound {
-				t.Errorf("%v: a ratio of %v, where the dual clip is: loss %v, gradient %v", policy, bound, res.Loss, grad)
+				t.Errorf("%v: a ratio of %v, where the dual clip is: loss %v, gradient %v", policy, bound,
+					res.Loss, grad)
 			}
 		}
 	}

@@ -48,42 +48,63 @@ func step(t *testing.T, name string, b *reweight.Batch, change func(*Options)) (
 	return st, res
 }
 
-// equals has the schemes whose gradient is that of another one, on rollouts without a
-// response that is too long or a group of equal rewards.
-var equals = map[string]string{
-	"dapo": "uniform", "group_norm": "uniform", "overlong": "uniform", "group_filter": "uniform", "value_loss": "uniform",
-	"seq_mean_token_mean": "grpo", "gae+value_loss": "gae",
+// sameCredit reports whether two steps have the same advantages, weights and loss, as on rollouts
+// where a scheme finds nothing to change.
+func (st *Step) sameCredit(other *Step) bool {
+	weights := func(st *Step) []float32 {
+		if st.Weights != nil {
+			return st.Weights
+		}
+		ones := make([]float32, st.given.Tokens())
+		for t, r := range st.given.Role {
+			ones[t] = min(1, float32(r))
+		}
+		return ones
+	}
+	return slices.Equal(st.Advantages, other.Advantages) && slices.Equal(weights(st), weights(other)) &&
+		reflect.DeepEqual(st.scheme.Options.Loss, other.scheme.Options.Loss)
 }
 
-// TestSteps: each entry has its own gradient, that of the step in float64, as often as it
+// TestSteps: each entry has its own gradient, the one of the step in float64, as often as it
 // is done, and allocates nothing.
 func TestSteps(t *testing.T) {
 	b := rollouts(3)
-	seen := map[string][]float32{}
-	names := []string{"actfocus+aem", "reject+entropy_mask+actfocus+rloo+gspo", "aem+tis", "rloo+empg", "gae+value_loss"}
+	seen := map[string]*Step{}
+	idle := 0 // schemes that find nothing to change here
+	names := []string{"actfocus+aem", "reject+entropy_mask+actfocus+rloo+gspo", "aem+tis", "rloo+empg",
+		"gae+value_loss"}
 	for _, e := range Entries() {
 		names = append(names, strings.TrimPrefix(e.Name+map[string]string{"kl_rewards": "+reinforce++"}[e.Name], "+"))
 	}
 	for _, name := range names {
 		st, res := step(t, name, b, nil)
 		grad := slices.Clone(st.Grad)
-		if math.IsNaN(res.Loss) || !slices.ContainsFunc(grad, func(g float32) bool { return g != 0 }) || slices.ContainsFunc(grad, func(g float32) bool { return g != g }) {
+		if math.IsNaN(res.Loss) || !slices.ContainsFunc(grad, func(g float32) bool { return g != 0 }) ||
+			slices.ContainsFunc(grad, func(g float32) bool { return g != g }) {
 			t.Errorf("%s: loss %v, gradient %v", name, res.Loss, grad)
 		}
 		if err := st.Check(res); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		for other, g := range seen {
-			same := equals[name] == other || equals[other] == name || equals[name] != "" && equals[name] == equals[other]
-			if slices.Equal(g, grad) != same {
-				t.Errorf("%s and %s: equal gradients %v", name, other, !same)
+		changes := true
+		for other, before := range seen {
+			credit := st.sameCredit(before)
+			if slices.Equal(before.Grad, grad) != credit {
+				t.Errorf("%s and %s: equal credit %v, and equal gradients %v", name, other, credit, !credit)
 			}
+			changes = changes && !credit
 		}
-		seen[name] = grad
+		if seen[name] = st; !changes {
+			idle++
+		}
 		var err error
-		if n := testing.AllocsPerRun(5, func() { _, err = st.Run() }); n != 0 || err != nil || !slices.Equal(grad, st.Grad) {
+		if n := testing.AllocsPerRun(5, func() { _, err = st.Run() }); n != 0 || err != nil ||
+			!slices.Equal(grad, st.Grad) {
 			t.Errorf("%s: %v allocations, %v, or another gradient", name, n, err)
 		}
+	}
+	if idle > len(names)/5 {
+		t.Errorf("%d of %d schemes have the credit of another one", idle, len(names))
 	}
 }
 
@@ -101,7 +122,8 @@ func TestCheck(t *testing.T) {
 			t.Error(err)
 		}
 		spoil(st, &res)
-		if err := st.Check(res); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "float64 has ") {
+		if err := st.Check(res); err == nil || !strings.HasPrefix(err.Error(), want) ||
+			!strings.Contains(err.Error(), "float64 has ") {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -133,7 +155,8 @@ func TestPenalty(t *testing.T) {
 				}
 				advantages[i] = st.Advantages
 				for i, w := range st.Weights {
-					if want := b.Role[i] != reweight.RoleMasked && int64(i) >= b.SeqOffsets[4]; w != map[bool]float32{true: 1}[want] {
+					if want := b.Role[i] != reweight.RoleMasked &&
+						int64(i) >= b.SeqOffsets[4]; w != map[bool]float32{true: 1}[want] {
 						t.Fatalf("%s: weights[%d] = %v", name, i, w)
 					}
 				}
@@ -163,7 +186,8 @@ func TestWithoutRewards(t *testing.T) {
 		}
 	}
 	b.TokenRewards = make([]float32, b.Tokens())
-	must.Do(new(reweight.Workspace).KLRewards(b.TokenRewards, &outcomes, reweight.KLRewardsOptions{})) // at the last response tokens
+	// They are at the last response tokens.
+	must.Do(new(reweight.Workspace).KLRewards(b.TokenRewards, &outcomes, reweight.KLRewardsOptions{}))
 	if tokens, _ := step(t, "reinforce++", b, nil); !slices.Equal(tokens.Advantages, outcome.Advantages) {
 		t.Error("token rewards of the outcome have other advantages")
 	}
@@ -178,7 +202,8 @@ func TestStepErrors(t *testing.T) {
 		b := rollouts(2)
 		at := slices.Index(b.Role, reweight.RoleAction)
 		spoil(b, at)
-		if _, err := newStep(t, "tis+entropy_mask", b, nil).Run(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s[%d]", name, at)) {
+		if _, err := newStep(t, "tis+entropy_mask", b, nil).Run(); err == nil ||
+			!strings.Contains(err.Error(), fmt.Sprintf("%s[%d]", name, at)) {
 			t.Errorf("%v, want %s[%d]", err, name, at)
 		}
 	}
@@ -190,8 +215,8 @@ func TestStepShapes(t *testing.T) {
 	for _, s := range All() {
 		names = append(names, s.Name)
 	}
-	for _, name := range names {
-		for _, given := range [][]string{nil, {"rewards"}, {"rewards", "token_rewards"}} { // that the batch does not have
+	for _, name := range names { // with given arrays, which the batch does not have
+		for _, given := range [][]string{nil, {"rewards"}, {"rewards", "token_rewards"}} {
 			b := rollouts(2)
 			b.TokenRewards = slices.Clone(b.Values)
 			for _, a := range b.Arrays() {
@@ -209,13 +234,16 @@ func TestStepShapes(t *testing.T) {
 						continue
 					}
 					if x.Set(x.Slice(0, x.Len()-1)); more > 0 {
-						x.Set(reflect.AppendSlice(reflect.ValueOf(a.Data).Elem().Slice3(0, a.Len(), a.Len()), x.Slice(0, 1)))
+						x.Set(reflect.AppendSlice(reflect.ValueOf(a.Data).Elem().Slice3(0, a.Len(), a.Len()),
+							x.Slice(0, 1)))
 					}
 					st, err := s.NewStep(new(reweight.Workspace), &c)
 					if err == nil {
 						_, err = st.Run()
 					}
-					unread := a.Name == "seq_offsets" && given != nil || a.Name == "group_ids" || a.Name == "rewards" || a.Name == "advantages" || a.Name == "token_rewards" // where others take their place
+					// Others take the place of these.
+					unread := a.Name == "seq_offsets" && given != nil || a.Name == "group_ids" || a.Name == "rewards" ||
+						a.Name == "advantages" || a.Name == "token_rewards"
 					if err == nil && !unread {
 						t.Errorf("%s takes %s of %d elements", name, a.Name, x.Len())
 					}
@@ -242,7 +270,8 @@ func TestCritic(t *testing.T) {
 		}
 		grad := make([]float32, n)
 		value := must.Get(ws.ValueLoss(grad, &want, reweight.ValueLossOptions{Clip: 0.1}))
-		if st.Value != value || !slices.Equal(st.ValueGrad, grad) || value.Loss == 0 || (st.Returns != nil) != ofGAE || ofGAE && !slices.Equal(st.Returns, want.Returns) {
+		if st.Value != value || !slices.Equal(st.ValueGrad, grad) || value.Loss == 0 || (st.Returns != nil) != ofGAE ||
+			ofGAE && !slices.Equal(st.Returns, want.Returns) {
 			t.Errorf("%s: %+v, gradient %v, want %+v, %v", name, st.Value, st.ValueGrad, value, grad)
 		}
 	}

@@ -29,6 +29,7 @@ type Options struct {
 	OffPolicyMask     OffPolicyMaskOptions
 	ActFocus          reweight.ActFocusOptions
 	EntropyMask       reweight.EntropyMaskOptions
+	ClipB             reweight.ClipBOptions
 	Reject            reweight.RejectOptions
 	Loss              reweight.LossOptions
 	ValueLoss         reweight.ValueLossOptions
@@ -43,9 +44,13 @@ type OffPolicyMaskOptions struct {
 func defaults() Options {
 	return Options{
 		Overlong: reweight.DefaultOverlongPenalty, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
-		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, OTB: reweight.DefaultOTB, OTBTurns: reweight.DefaultOTBTurns, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
-		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, GDPO: reweight.DefaultGDPO, EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
-		IcePop: reweight.DefaultIcePop, FIPO: reweight.DefaultFIPO, RLSD: reweight.DefaultRLSD, OffPolicyMask: OffPolicyMaskOptions{math.NaN()}, ActFocus: reweight.DefaultActFocus, EntropyMask: reweight.DefaultEntropyMask,
+		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, OTB: reweight.DefaultOTB,
+		OTBTurns: reweight.DefaultOTBTurns, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
+		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, GDPO: reweight.DefaultGDPO,
+		EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
+		IcePop: reweight.DefaultIcePop, FIPO: reweight.DefaultFIPO, RLSD: reweight.DefaultRLSD,
+		OffPolicyMask: OffPolicyMaskOptions{math.NaN()}, ActFocus: reweight.DefaultActFocus,
+		EntropyMask: reweight.DefaultEntropyMask, ClipB: reweight.DefaultClipB,
 		Reject: reweight.DefaultReject, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
 	}
 }
@@ -84,7 +89,8 @@ func with[O any](part func(opt *Options) *O, method func(ws *workspace, dst []fl
 }
 
 // without returns the computation of a method without options.
-func without(method func(ws *workspace, dst []float32, b *batch) error, exact func(b *reference.Batch) []float64) computation {
+func without(method func(ws *workspace, dst []float32, b *batch) error,
+	exact func(b *reference.Batch) []float64) computation {
 	return computation{
 		call:      func(ws *workspace, dst []float32, b *batch, _ *Options) error { return method(ws, dst, b) },
 		reference: func(b *reference.Batch, _ *Options) []float64 { return exact(b) },
@@ -92,7 +98,9 @@ func without(method func(ws *workspace, dst []float32, b *batch) error, exact fu
 }
 
 // silent leaves out what a method returns besides the error.
-func silent[O, R any](method func(*workspace, []float32, *batch, O) (R, error)) func(*workspace, []float32, *batch, O) error {
+func silent[O, R any](
+	method func(*workspace, []float32, *batch, O) (R, error),
+) func(*workspace, []float32, *batch, O) error {
 	return func(ws *workspace, dst []float32, b *batch, opt O) error {
 		_, err := method(ws, dst, b, opt)
 		return err
@@ -161,7 +169,8 @@ var table = []*Entry{
 		Name: "actfocus", Title: "ActFocus", Source: "2605.14558",
 		Doc:     "little for reasoning tokens, for action tokens by their energy",
 		Formula: "α; 1 + β sigmoid((E - μ)/σ) for action tokens",
-		Kind:    Weight, Method: "ActFocus", C: "actfocus", Dst: "weights", DefaultName: "DefaultActFocus", golden: "actfocus.json",
+		Kind:    Weight, Method: "ActFocus", C: "actfocus", Dst: "weights", DefaultName: "DefaultActFocus",
+		golden: "actfocus.json", OverBatch: true,
 		Reads: []string{"ref_energy"}, Alias: []string{"ref_energy"},
 		reads: func(opt *Options) []string { return opt.ActFocus.Signal.Arrays() },
 		Flags: []Flag{
@@ -170,10 +179,12 @@ var table = []*Entry{
 			{"eps", "Eps", "ActFocus: added to the signal's variance, at least 0"},
 			{"signal", "Signal", "ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio"},
 		},
-		computation: with(func(opt *Options) *reweight.ActFocusOptions { return &opt.ActFocus }, silent((*workspace).ActFocus),
+		computation: with(func(opt *Options) *reweight.ActFocusOptions { return &opt.ActFocus },
+			silent((*workspace).ActFocus),
 			func(b *reference.Batch, o reweight.ActFocusOptions) []float64 {
 				signal := reference.Signal(o.Signal.String())
-				return reference.ActFocus(b, reference.ActFocusOptions{Signal: signal, Alpha: o.Alpha, Beta: o.Beta, Eps: o.Eps})
+				return reference.ActFocus(b, reference.ActFocusOptions{Signal: signal, Alpha: o.Alpha, Beta: o.Beta,
+					Eps: o.Eps})
 			}),
 	},
 	{
@@ -216,9 +227,11 @@ var table = []*Entry{
 		Name: "group_norm", Title: "GRPO", Source: "verl",
 		Doc:     "the reward among the rewards of its group",
 		Formula: "(r - mean_g)/(std_g + 1e-6)",
-		Kind:    Advantage, Method: "GRPO", C: "grpo", Dst: "advantages", DefaultName: "DefaultGRPO", golden: "grpo.json", part: true,
+		Kind:    Advantage, Method: "GRPO", C: "grpo", Dst: "advantages", DefaultName: "DefaultGRPO",
+		golden: "grpo.json", part: true,
 		Reads: outcome, Alias: anywhere,
-		Flags: []Flag{{"divide-by-std", "DivideByStd", "GRPO: divide by the group's standard deviation; =false is Dr. GRPO"}},
+		Flags: []Flag{{"divide-by-std", "DivideByStd",
+			"GRPO: divide by the group's standard deviation; =false is Dr. GRPO"}},
 		computation: with(func(opt *Options) *reweight.GRPOOptions { return &opt.GRPO }, (*workspace).GRPO,
 			func(b *reference.Batch, o reweight.GRPOOptions) []float64 { return reference.GRPO(b, o.DivideByStd) }),
 	},
@@ -236,9 +249,11 @@ var table = []*Entry{
 		Name: "overlong", Synonyms: []string{"overlong_buffer"}, Title: "overlong penalty", Source: "2503.14476",
 		Doc:     "a penalty for responses that are too long",
 		Formula: "max(-P, min(0, -P (n_q - (Lmax - Lbuf))/Lbuf)), to be added to r; P, Lmax and Lbuf are `Penalty`, `Maximum` and `Buffer`",
-		Kind:    Reward, Method: "OverlongPenalty", C: "overlong_penalty", Dst: "penalties", PerTrajectory: true, DefaultName: "DefaultOverlongPenalty", golden: "baselines.json", part: true,
-		Reads: []string{"seq_offsets"}, Alias: []string{"rewards"},
-		computation: with(func(opt *Options) *reweight.OverlongPenaltyOptions { return &opt.Overlong }, (*workspace).OverlongPenalty,
+		Kind:    Reward, Method: "OverlongPenalty", C: "overlong_penalty", Dst: "penalties", PerTrajectory: true,
+		DefaultName: "DefaultOverlongPenalty", NotZero: []string{"Maximum", "Buffer"}, golden: "baselines.json",
+		Reads: []string{"seq_offsets"}, Alias: []string{"rewards"}, part: true,
+		computation: with(func(opt *Options) *reweight.OverlongPenaltyOptions { return &opt.Overlong },
+			(*workspace).OverlongPenalty,
 			func(b *reference.Batch, o reweight.OverlongPenaltyOptions) []float64 {
 				return reference.OverlongPenalty(b, o.Maximum, o.Buffer, o.Penalty)
 			}),
@@ -247,9 +262,11 @@ var table = []*Entry{
 		Name: "kl_rewards", Synonyms: []string{"use_kl_in_reward"}, Title: "KL in the reward", Source: "verl",
 		Doc:     "per token: the trajectory's, less the KL from the reference",
 		Formula: "r_t = [last response token] r - `KLCoef` k_t of l_old against l_ref",
-		Kind:    Reward, Method: "KLRewards", C: "kl_rewards", Dst: "rewards", DefaultName: "DefaultKLRewards", golden: "kl.json", part: true,
+		Kind:    Reward, Method: "KLRewards", C: "kl_rewards", Dst: "rewards", DefaultName: "DefaultKLRewards",
+		golden: "kl.json", part: true,
 		Reads: []string{"seq_offsets", "rewards", "old_logprobs", "ref_logprobs"}, Alias: anywhere,
-		computation: with(func(opt *Options) *reweight.KLRewardsOptions { return &opt.KLRewards }, (*workspace).KLRewards, klRewards),
+		computation: with(func(opt *Options) *reweight.KLRewardsOptions { return &opt.KLRewards },
+			(*workspace).KLRewards, klRewards),
 	},
 	{
 		Name: "group_filter", Synonyms: []string{"filter_groups"}, Title: "group filter", Source: "2503.14476",
@@ -268,10 +285,12 @@ var table = []*Entry{
 		computation: without((*workspace).RLOO, reference.RLOO),
 	},
 	{
-		Name: "reinforce++", Synonyms: []string{"reinforce_plus_plus", "reinforce"}, Title: "REINFORCE++", Source: "2501.03262",
+		Name: "reinforce++", Synonyms: []string{"reinforce_plus_plus", "reinforce"}, Title: "REINFORCE++",
+		Source:  "2501.03262",
 		Doc:     "discounted sums of token rewards, whitened",
 		Formula: "G_t = r_t + γ G_next, whitened over the batch",
-		Kind:    Advantage, Method: "ReinforcePlusPlus", C: "reinforce_plus_plus", Dst: "advantages", DefaultName: "DefaultReinforcePlusPlus", golden: "baselines.json",
+		Kind:    Advantage, Method: "ReinforcePlusPlus", C: "reinforce_plus_plus", Dst: "advantages",
+		DefaultName: "DefaultReinforcePlusPlus", NotZero: []string{"Gamma"}, golden: "baselines.json", OverBatch: true,
 		Reads: []string{"seq_offsets", tokenRewards}, Alias: []string{"token_rewards"},
 		computation: with(func(opt *Options) *reweight.ReinforcePlusPlusOptions { return &opt.ReinforcePlusPlus },
 			func(ws *workspace, dst []float32, b *batch, o reweight.ReinforcePlusPlusOptions) error {
@@ -282,10 +301,12 @@ var table = []*Entry{
 			}),
 	},
 	{
-		Name: "reinforce++_baseline", Synonyms: []string{"reinforce_plus_plus_baseline", "reinforce_baseline"}, Title: "REINFORCE++-baseline", Source: "2501.03262",
+		Name: "reinforce++_baseline", Synonyms: []string{"reinforce_plus_plus_baseline", "reinforce_baseline"},
+		Title: "REINFORCE++-baseline", Source: "2501.03262",
 		Doc:     "the reward less the mean of its group, whitened",
 		Formula: "r - mean_g on every token, whitened over the batch",
-		Kind:    Advantage, Method: "ReinforcePlusPlusBaseline", C: "reinforce_plus_plus_baseline", Dst: "advantages", golden: "baselines.json",
+		Kind:    Advantage, Method: "ReinforcePlusPlusBaseline", C: "reinforce_plus_plus_baseline", Dst: "advantages",
+		golden: "baselines.json", OverBatch: true,
 		Reads: outcome, Alias: anywhere,
 		computation: without((*workspace).ReinforcePlusPlusBaseline, reference.ReinforcePlusPlusBaseline),
 	},
@@ -304,8 +325,9 @@ var table = []*Entry{
 		Name: "otb_turns", Synonyms: []string{"tir_optimal_token_baseline"}, Title: "OTB over turns", Source: "verl",
 		Doc:     "as OTB, with positions that count response tokens alone",
 		Formula: "as OTB, the position being the place among the response tokens of the trajectory",
-		Kind:    Advantage, Method: "OTB", C: "otb", Dst: "advantages", DefaultName: "DefaultOTBTurns", golden: "otb.json",
-		Reads: ofBaseline, Alias: anywhere,
+		Kind:    Advantage, Method: "OTB", C: "otb", Dst: "advantages", DefaultName: "DefaultOTBTurns",
+		golden: "otb.json",
+		Reads:  ofBaseline, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.OTBOptions { return &opt.OTBTurns }, (*workspace).OTB,
 			func(b *reference.Batch, o reweight.OTBOptions) []float64 {
 				return reference.OTB(b, reference.OTBOptions(o))
@@ -315,8 +337,9 @@ var table = []*Entry{
 		Name: "gigpo", Title: "GiGPO", Source: "2505.10978",
 		Doc:     "groups of trajectories, and of spans that begin in one state",
 		Formula: "E_q + ω B_s: E_q = r - mean_g; B_s is G_s = r_s + γ G_next less its mean over the spans of g with the same anchor, 0 if there is no other",
-		Kind:    Advantage, Method: "GiGPO", C: "gigpo", Dst: "advantages", DefaultName: "DefaultGiGPO", golden: "gigpo.json",
-		Reads: []string{"seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"}, Alias: anywhere,
+		Kind:    Advantage, Method: "GiGPO", C: "gigpo", Dst: "advantages", DefaultName: "DefaultGiGPO",
+		golden: "gigpo.json",
+		Reads:  []string{"seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"}, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.GiGPOOptions { return &opt.GiGPO }, (*workspace).GiGPO,
 			func(b *reference.Batch, o reweight.GiGPOOptions) []float64 {
 				return reference.GiGPO(b, reference.GiGPOOptions(o))
@@ -326,7 +349,8 @@ var table = []*Entry{
 		Name: "gtpo", Title: "GTPO", Source: "2508.04349",
 		Doc:     "rewards shaped by the entropy of single tokens",
 		Formula: "as GRPO-S, with H of the j-th response token for H̄_q",
-		Kind:    Advantage, Method: "GTPO", C: "gtpo", Dst: "advantages", DefaultName: "DefaultGTPO", golden: "gtpo.json", SingleEntropies: true,
+		Kind:    Advantage, Method: "GTPO", C: "gtpo", Dst: "advantages", DefaultName: "DefaultGTPO",
+		NotZero: []string{"EntropyHigh"}, golden: "gtpo.json", SingleEntropies: true,
 		Reads: []string{"seq_offsets", "group_ids", "rewards", "entropy"}, Alias: []string{"entropy"},
 		computation: with(func(opt *Options) *reweight.GTPOOptions { return &opt.GTPO }, (*workspace).GTPO,
 			func(b *reference.Batch, o reweight.GTPOOptions) []float64 { return reference.GTPO(b, shaping(o)) }),
@@ -335,7 +359,8 @@ var table = []*Entry{
 		Name: "grpo_s", Title: "GRPO-S", Source: "2508.04349",
 		Doc:     "rewards shaped by the mean entropy of trajectories",
 		Formula: "successes: u = `Base` r + `Bonus` n H̄_q/ΣH̄; failures: u = -`Base` - `Bonus` n v/Σv, v = 1/H̄_q; A is u normalised, see below",
-		Kind:    Advantage, Method: "GRPOS", C: "grpo_s", Dst: "advantages", DefaultName: "DefaultGRPOS", golden: "gtpo.json",
+		Kind:    Advantage, Method: "GRPOS", C: "grpo_s", Dst: "advantages", DefaultName: "DefaultGRPOS",
+		NotZero: []string{"EntropyHigh"}, golden: "gtpo.json",
 		Reads: []string{"seq_offsets", "group_ids", "rewards", "entropy"}, Alias: []string{"entropy"},
 		computation: with(func(opt *Options) *reweight.GTPOOptions { return &opt.GRPOS }, (*workspace).GRPOS,
 			func(b *reference.Batch, o reweight.GTPOOptions) []float64 { return reference.GRPOS(b, shaping(o)) }),
@@ -352,8 +377,9 @@ var table = []*Entry{
 		Name: "pass_at_k", Synonyms: []string{"grpo_passk"}, Title: "pass@k", Source: "2503.19595",
 		Doc:     "the best of each group, by how far it is above the second",
 		Formula: "(r - second highest of g)/(std_g + 1e-6) for the highest of g, 0 for others",
-		Kind:    Advantage, Method: "PassAtK", C: "pass_at_k", Dst: "advantages", DefaultName: "DefaultPassAtK", golden: "pass_at_k.json",
-		Reads: outcome, Alias: anywhere,
+		Kind:    Advantage, Method: "PassAtK", C: "pass_at_k", Dst: "advantages", DefaultName: "DefaultPassAtK",
+		golden: "pass_at_k.json",
+		Reads:  outcome, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.PassAtKOptions { return &opt.PassAtK }, (*workspace).PassAtK,
 			func(b *reference.Batch, o reweight.PassAtKOptions) []float64 {
 				return reference.PassAtK(b, o.DivideByStd)
@@ -363,7 +389,8 @@ var table = []*Entry{
 		Name: "gdpo", Title: "GDPO", Source: "2601.05242",
 		Doc:     "the parts of the reward within their group, added up, whitened",
 		Formula: "Σ_k w_k (r_k - mean_gk)/(std_gk + 1e-6) over the parts r_k of the reward, on every token, whitened over the batch; w are `RewardWeights`, or 1",
-		Kind:    Advantage, Method: "GDPO", C: "gdpo", Dst: "advantages", DefaultName: "DefaultGDPO", golden: "gdpo.json",
+		Kind:    Advantage, Method: "GDPO", C: "gdpo", Dst: "advantages", DefaultName: "DefaultGDPO",
+		golden: "gdpo.json", OverBatch: true,
 		Reads: []string{"seq_offsets", "group_ids", "reward_parts"}, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.GDPOOptions { return &opt.GDPO }, (*workspace).GDPO,
 			func(b *reference.Batch, o reweight.GDPOOptions) []float64 {
@@ -383,7 +410,8 @@ var table = []*Entry{
 		Doc:     "the advantages of PPO with a critic, whitened",
 		Formula: "δ + γλ A_next, δ = r_t + γ v_next - v, whitened over the batch",
 		Kind:    Advantage, Method: "GAE", C: "gae", Dst: "advantages", DefaultName: "DefaultGAE", golden: "gae.json",
-		Reads: []string{"seq_offsets", "values", tokenRewards}, Alias: []string{"token_rewards"},
+		OverBatch: true,
+		Reads:     []string{"seq_offsets", "values", tokenRewards}, Alias: []string{"token_rewards"},
 		computation: with(func(opt *Options) *reweight.GAEOptions { return &opt.GAE },
 			func(ws *workspace, dst []float32, b *batch, o reweight.GAEOptions) error {
 				if err := ws.GAE(dst, nil, b.TokenRewards, b, o); err != nil {
@@ -397,7 +425,8 @@ var table = []*Entry{
 		Name: "empg", Title: "EMPG", Source: "2509.09265",
 		Doc:     "others', by the entropy of spans, with a bonus for the next",
 		Formula: "M less the mean over spans of M's mean in each, M = A g_s + ζ f_next; g_s = e^(-k x)/mean, f = e^(-k' x), k and k' are `K` and `KFuture`; x is H̄_s scaled to [0, 1] over the batch, and the mean is over its spans",
-		Kind:    Advantage, Method: "EMPG", C: "empg", Dst: "advantages", DefaultName: "DefaultEMPG", golden: "empg.json",
+		Kind:    Advantage, Method: "EMPG", C: "empg", Dst: "advantages", DefaultName: "DefaultEMPG",
+		golden: "empg.json", OverBatch: true,
 		Reads: []string{"seq_offsets", "span_ids", "advantages", "entropy"}, Alias: []string{"advantages", "entropy"},
 		computation: with(func(opt *Options) *reweight.EMPGOptions { return &opt.EMPG }, (*workspace).EMPG,
 			func(b *reference.Batch, o reweight.EMPGOptions) []float64 {
@@ -408,13 +437,27 @@ var table = []*Entry{
 		Name: "entropy_mask", Title: "high-entropy tokens", Source: "2506.01939",
 		Doc:     "the fifth of the tokens with the highest entropies",
 		Formula: "1 where H is at least the K-th largest, K = ⌊`Rho` n + 0.9999⌋",
-		Kind:    Weight, Method: "EntropyMask", C: "entropy_mask", Dst: "mask", DefaultName: "DefaultEntropyMask", golden: "entropy_mask.json", SingleEntropies: true,
+		Kind:    Weight, Method: "EntropyMask", C: "entropy_mask", Dst: "mask", DefaultName: "DefaultEntropyMask",
+		NotZero: []string{"Rho"}, golden: "entropy_mask.json", SingleEntropies: true,
 		Reads: []string{"entropy"}, Alias: []string{"entropy"},
-		computation: with(func(opt *Options) *reweight.EntropyMaskOptions { return &opt.EntropyMask }, silent((*workspace).EntropyMask),
+		computation: with(func(opt *Options) *reweight.EntropyMaskOptions { return &opt.EntropyMask },
+			silent((*workspace).EntropyMask),
 			func(b *reference.Batch, o reweight.EntropyMaskOptions) []float64 {
 				mask, _ := reference.EntropyMask(b, o.Rho)
 				return mask
 			}),
+	},
+	{
+		Name: "clip_b", Title: "Clip_B", Source: "2602.03392",
+		Doc:     "0 for advantages below 0 where they would sharpen the policy most",
+		Formula: "0 where A < 0 and S is below its mean over the batch by more than `Mu` standard deviations, else 1; S = e^l_old (H + l_old)",
+		Kind:    Weight, Method: "ClipB", C: "clip_b", Dst: "weights", DefaultName: "DefaultClipB",
+		NotZero: []string{"Mu"}, golden: "clip_b.json",
+		SingleEntropies: true, OverBatch: true,
+		Reads: []string{"advantages", "old_logprobs", "entropy"},
+		Alias: []string{"advantages", "old_logprobs", "entropy"},
+		computation: with(func(opt *Options) *reweight.ClipBOptions { return &opt.ClipB }, (*workspace).ClipB,
+			func(b *reference.Batch, o reweight.ClipBOptions) []float64 { return reference.ClipB(b, o.Mu) }),
 	},
 	policy(&reweight.DefaultGSPO, Entry{
 		Name: "gspo", Title: "GSPO", Source: "2507.18071",
@@ -444,7 +487,7 @@ var table = []*Entry{
 		Name: "sapo", Title: "SAPO", Source: "2511.20347",
 		Doc:         "a soft gate in place of the clip",
 		Formula:     "-A (4/τ) sigmoid(τ (ρ - 1)), τ is `TauPos` where A > 0 and `TauNeg` elsewhere",
-		DefaultName: "DefaultSAPO",
+		DefaultName: "DefaultSAPO", NotZero: []string{"TauPos", "TauNeg"},
 	}),
 	policy(&reweight.DefaultPG, Entry{
 		Name: "pg", Title: "PG", Source: "2504.02546",
@@ -456,7 +499,7 @@ var table = []*Entry{
 		Name: "dppo_tv", Title: "DPPO-TV", Source: "2602.04879",
 		Doc:         "tokens whose probability has moved too far are left out",
 		Formula:     "-A sg[min(ρ, `RatioCap`)] l; 0 where A > 0 and e^l - e^l_old > hi, or A <= 0 and e^l - e^l_old < -lo",
-		DefaultName: "DefaultDPPOTV",
+		DefaultName: "DefaultDPPOTV", NotZero: []string{"RatioCap"},
 	}),
 	policy(&reweight.DefaultVESPO, Entry{
 		Name: "vespo", Title: "VESPO", Source: "2602.10693",
@@ -468,13 +511,13 @@ var table = []*Entry{
 		Name: "dppo_kl", Title: "DPPO-KL", Source: "2602.04879",
 		Doc:         "tokens whose divergence has grown too far are left out",
 		Formula:     "as DPPO-TV; 0 where A > 0, l > l_old and kl > hi, or A <= 0, l < l_old and kl > lo; kl = q log(q/p) + (1-q) log((1-q + 1e-8)/(1-p + 1e-8)), q = e^l_old, p = e^l",
-		DefaultName: "DefaultDPPOKL", golden: "verl_losses.json",
+		DefaultName: "DefaultDPPOKL", NotZero: []string{"RatioCap"}, golden: "verl_losses.json",
 	}),
 	policy(&reweight.DefaultDRO, Entry{
 		Name: "dro", Title: "DRO", Source: "verl",
 		Doc:         "the policy gradient with a quadratic penalty",
 		Formula:     "-(A l - `Beta` (l - l_old)²/2)",
-		DefaultName: "DefaultDRO", NoDefault: "Beta", golden: "verl_losses.json",
+		DefaultName: "DefaultDRO", NotZero: []string{"Beta"}, NoDefault: "Beta", golden: "verl_losses.json",
 		Flags: []Flag{{"dro-beta", "Beta", "dro: of the quadratic penalty, above 0; it has no default"}},
 	}),
 	policy(&reweight.DefaultGMPO, Entry{
@@ -487,13 +530,13 @@ var table = []*Entry{
 		Name: "clip_cov", Title: "Clip-Cov", Source: "2505.22617",
 		Doc:         "some tokens of high covariance are left out",
 		Formula:     "as PPO, and 0 for max(1, ⌊`CovShare` n⌋) of the tokens that PPO does not clip and c is between `CovLow` and `CovHigh`, drawn by `Seed`; c = (A - mean A)(l - mean l) over the n tokens of the batch",
-		DefaultName: "DefaultClipCov", golden: "verl_losses.json",
+		DefaultName: "DefaultClipCov", NotZero: []string{"CovShare", "CovHigh"}, golden: "verl_losses.json",
 	}),
 	policy(&reweight.DefaultKLCov, Entry{
 		Name: "kl_cov", Title: "KL-Cov", Source: "2505.22617",
 		Doc:         "tokens of the highest covariance have a penalty",
 		Formula:     "-Aρ, and + `CovCoef` abs(l - l_old) for the max(1, ⌊`CovShare` n⌋) tokens of largest c",
-		DefaultName: "DefaultKLCov", golden: "verl_losses.json",
+		DefaultName: "DefaultKLCov", NotZero: []string{"CovShare"}, golden: "verl_losses.json",
 	}),
 	policy(aggregated(reweight.SeqMeanTokenMean), Entry{
 		Name: "seq_mean_token_mean", Title: "PPO", Source: "verl",
@@ -517,23 +560,29 @@ var table = []*Entry{
 		Name: "tis", Synonyms: []string{"correction"}, Title: "truncated importance sampling", Source: "verl",
 		Doc:     "the truncated ratio to the engine that sampled",
 		Formula: "clamp(u, `Low`, `High`), u = e^(l_old - l_rollout)",
-		Kind:    Factor, Method: "RolloutCorrection", C: "rollout_correction", Dst: "factors", DefaultName: "DefaultRolloutCorrection", golden: "rollout_correction.json", One: oneRatio,
+		Kind:    Factor, Method: "RolloutCorrection", C: "rollout_correction", Dst: "factors",
+		DefaultName: "DefaultRolloutCorrection", NotZero: []string{"High"}, golden: "rollout_correction.json",
+		One:   oneRatio,
 		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
-		computation: with(func(opt *Options) *reweight.RolloutCorrectionOptions { return &opt.TIS }, (*workspace).RolloutCorrection, rolloutCorrection),
+		computation: with(func(opt *Options) *reweight.RolloutCorrectionOptions { return &opt.TIS },
+			(*workspace).RolloutCorrection, rolloutCorrection),
 	},
 	{
 		Name: "icepop", Title: "IcePop", Source: "verl",
 		Doc:     "the ratio to the engine that sampled, 0 outside its bounds",
 		Formula: "u if `Low` <= u <= `High`, else 0",
-		Kind:    Factor, Method: "RolloutCorrection", C: "rollout_correction", Dst: "factors", DefaultName: "DefaultIcePop", golden: "rollout_correction.json", One: oneRatio,
+		Kind:    Factor, Method: "RolloutCorrection", C: "rollout_correction", Dst: "factors",
+		DefaultName: "DefaultIcePop", NotZero: []string{"High"}, golden: "rollout_correction.json", One: oneRatio,
 		Reads: ofRollout, Masked: 1, Alias: []string{"old_logprobs", "rollout_logprobs"},
-		computation: with(func(opt *Options) *reweight.RolloutCorrectionOptions { return &opt.IcePop }, (*workspace).RolloutCorrection, rolloutCorrection),
+		computation: with(func(opt *Options) *reweight.RolloutCorrectionOptions { return &opt.IcePop },
+			(*workspace).RolloutCorrection, rolloutCorrection),
 	},
 	{
 		Name: "reject", Title: "rejection", Source: "verl",
 		Doc:     "0 for tokens whose ratio to the engine is outside its bounds",
 		Formula: "1 if `Low` <= e^(l_rollout - l_old) <= `High`",
-		Kind:    Weight, Method: "Reject", C: "reject", Dst: "weights", DefaultName: "DefaultReject", golden: "rollout_correction.json",
+		Kind:    Weight, Method: "Reject", C: "reject", Dst: "weights", DefaultName: "DefaultReject",
+		NotZero: []string{"Low", "High"}, golden: "rollout_correction.json",
 		Reads: ofRollout, Alias: []string{"old_logprobs", "rollout_logprobs"},
 		computation: with(func(opt *Options) *reweight.RejectOptions { return &opt.Reject }, (*workspace).Reject,
 			func(b *reference.Batch, o reweight.RejectOptions) []float64 {
@@ -544,8 +593,10 @@ var table = []*Entry{
 		Name: "off_policy_mask", Synonyms: []string{"opsm"}, Title: "off-policy mask", Source: "DeepSeek-V3.2",
 		Doc:     "0 for advantages below 0 where the trajectory's policy has moved",
 		Formula: "0 where A < 0 and mean_q(l_old - l) > δ, else 1",
-		Kind:    Factor, Method: "OffPolicyMask", C: "off_policy_mask", Dst: "factors", golden: "rollout_correction.json",
-		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
+		Kind:    Factor, Method: "OffPolicyMask", C: "off_policy_mask", Dst: "factors",
+		golden: "rollout_correction.json",
+		Reads:  []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1,
+		Alias:     []string{"advantages", "old_logprobs", "logprobs"},
 		NoDefault: "Delta",
 		Flags:     []Flag{{"delta", "Delta", "`nats` by which the policy may have moved on average for off_policy_mask; it has no default"}},
 		computation: with(func(opt *Options) *OffPolicyMaskOptions { return &opt.OffPolicyMask },
@@ -558,8 +609,10 @@ var table = []*Entry{
 		Name: "fipo", Title: "FIPO", Source: "2603.19835",
 		Doc:     "by how far the policy has moved at the tokens after",
 		Formula: "clamp(e^K, 1, 1 + `Clip`), K_t = d_t + 2^(-1/`HalfLife`) K_next, d = l - l_old, 0 where e^d > `Filter`; from 0.8 to 1 where A < 0 and e^d > `Safety`; see below",
-		Kind:    Factor, Method: "FIPO", C: "fipo", Dst: "factors", DefaultName: "DefaultFIPO", golden: "fipo.json",
-		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "logprobs"},
+		Kind:    Factor, Method: "FIPO", C: "fipo", Dst: "factors", DefaultName: "DefaultFIPO",
+		NotZero: []string{"HalfLife", "Filter", "Clip", "Safety"}, golden: "fipo.json",
+		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "logprobs"}, Masked: 1,
+		Alias: []string{"advantages", "old_logprobs", "logprobs"},
 		computation: with(func(opt *Options) *reweight.FIPOOptions { return &opt.FIPO }, (*workspace).FIPO,
 			func(b *reference.Batch, o reweight.FIPOOptions) []float64 {
 				return reference.FIPO(b, reference.FIPOOptions(o))
@@ -569,8 +622,10 @@ var table = []*Entry{
 		Name: "rlsd", Title: "RLSD", Source: "2604.03128",
 		Doc:     "by what a teacher that knows the answer thinks of the token",
 		Formula: "1 - λ + λ clamp(e^(sgn(A)(l_teacher - l_old)), 1 - `Clip`, 1 + `Clip`)",
-		Kind:    Factor, Method: "RLSD", C: "rlsd", Dst: "factors", DefaultName: "DefaultRLSD", golden: "rlsd.json",
-		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"}, Masked: 1, Alias: []string{"advantages", "old_logprobs", "teacher_logprobs"},
+		Kind:    Factor, Method: "RLSD", C: "rlsd", Dst: "factors", DefaultName: "DefaultRLSD",
+		NotZero: []string{"Lambda", "Clip"}, golden: "rlsd.json",
+		Reads: []string{"seq_offsets", "advantages", "old_logprobs", "teacher_logprobs"}, Masked: 1,
+		Alias: []string{"advantages", "old_logprobs", "teacher_logprobs"},
 		computation: with(func(opt *Options) *reweight.RLSDOptions { return &opt.RLSD }, (*workspace).RLSD,
 			func(b *reference.Batch, o reweight.RLSDOptions) []float64 {
 				return reference.RLSD(b, o.Lambda, o.Clip, o.NegativeOnly)
@@ -580,7 +635,8 @@ var table = []*Entry{
 		Name: "value_loss", Title: "value loss", Source: "verl",
 		Doc:     "the clipped loss of the critic, beside the loss of the policy",
 		Formula: "max((v - G)², (clamp(v, v_old ± `Clip`) - G)²)/2",
-		Kind:    Critic, Method: "ValueLoss", C: "value_loss", Dst: "grad", DefaultName: "DefaultValueLoss", golden: "value_loss.json", part: true,
+		Kind:    Critic, Method: "ValueLoss", C: "value_loss", Dst: "grad", DefaultName: "DefaultValueLoss",
+		NotZero: []string{"Clip"}, golden: "value_loss.json", part: true,
 		Reads: []string{"new_values", "values", "returns"}, Alias: []string{"new_values", "values", "returns"},
 		reads: func(opt *Options) []string {
 			if opt.ValueLoss.Aggregation == reweight.TokenMean {
@@ -588,7 +644,8 @@ var table = []*Entry{
 			}
 			return []string{"new_values", "values", "returns", "seq_offsets"}
 		},
-		computation: with(func(opt *Options) *reweight.ValueLossOptions { return &opt.ValueLoss }, silent((*workspace).ValueLoss),
+		computation: with(func(opt *Options) *reweight.ValueLossOptions { return &opt.ValueLoss },
+			silent((*workspace).ValueLoss),
 			func(b *reference.Batch, o reweight.ValueLossOptions) []float64 {
 				return reference.ValueLoss(b, o.Clip, aggregating(o.Aggregation, o.NormLength)).Gradient
 			}),

@@ -29,13 +29,13 @@ type subject struct {
 
 // subjects are all entries, with their default options and others.
 var subjects = func() (all []subject) {
-	whole := []string{"actfocus", "reinforce++", "reinforce++_baseline", "gae", "gdpo", "empg", "entropy_mask"}
 	add := func(name, what string, change func(*subject)) {
 		e, err := Find(name)
 		if err != nil {
 			panic(err)
 		}
-		s := subject{Entry: e, name: strings.TrimSpace(name + " " + what), opt: e.Defaults(), whole: e.Kind >= Loss || slices.Contains(whole, name)}
+		s := subject{Entry: e, name: strings.TrimSpace(name + " " + what), opt: e.Defaults(),
+			whole: e.Kind >= Loss || e.OverBatch}
 		s.opt.setMissing(0.02)
 		if change != nil {
 			change(&s)
@@ -56,7 +56,9 @@ var subjects = func() (all []subject) {
 	for signal := reweight.SignalRefEntropy; signal <= reweight.SignalLogRatio; signal++ {
 		add("actfocus", signal.String(), func(s *subject) { s.opt.ActFocus.Signal = signal })
 	}
-	add("aem", "batch", func(s *subject) { s.opt.AEM.Scope, s.unread, s.whole = reweight.ScopeBatch, "group_ids", true })
+	add("aem", "batch", func(s *subject) {
+		s.opt.AEM.Scope, s.unread, s.whole = reweight.ScopeBatch, "group_ids", true
+	})
 	for n := reweight.NormalizeSeparate; n <= reweight.NormalizeNone; n++ {
 		for _, scope := range []reweight.Scope{reweight.ScopeGroup, reweight.ScopeBatch} {
 			for _, name := range []string{"gtpo", "grpo_s"} {
@@ -72,10 +74,13 @@ var subjects = func() (all []subject) {
 		}
 	}
 	for i := range 4 {
-		add("gigpo", fmt.Sprint(i), func(s *subject) { s.opt.GiGPO.DivideByStd, s.opt.GiGPO.PerStep = i&1 != 0, i&2 != 0 })
+		add("gigpo", fmt.Sprint(i), func(s *subject) {
+			s.opt.GiGPO.DivideByStd, s.opt.GiGPO.PerStep = i&1 != 0, i&2 != 0
+		})
 		for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
 			add("tis", fmt.Sprint(level, " ", i), func(s *subject) {
-				s.opt.TIS = reweight.RolloutCorrectionOptions{Level: level, Low: 0.5, High: 1.5, Mask: i&1 != 0, Normalize: i&2 != 0}
+				s.opt.TIS = reweight.RolloutCorrectionOptions{Level: level, Low: 0.5, High: 1.5, Mask: i&1 != 0,
+					Normalize: i&2 != 0}
 				s.whole = s.opt.TIS.Normalize
 			})
 		}
@@ -86,7 +91,9 @@ var subjects = func() (all []subject) {
 		})
 	}
 	for form := range reweight.KLForm(7) {
-		add("kl_rewards", form.String(), func(s *subject) { s.opt.KLRewards = reweight.KLRewardsOptions{KL: form, KLCoef: 0.1} })
+		add("kl_rewards", form.String(), func(s *subject) {
+			s.opt.KLRewards = reweight.KLRewardsOptions{KL: form, KLCoef: 0.1}
+		})
 	}
 	add("value_loss", "by trajectory", func(s *subject) {
 		s.opt.ValueLoss = reweight.ValueLossOptions{Clip: 0.1, Aggregation: reweight.SeqMeanTokenMean}
@@ -117,7 +124,8 @@ type numbers struct {
 func (s *subject) compute(ws *reweight.Workspace, dst []float32, b *reweight.Batch) (res numbers, err error) {
 	switch {
 	case s.surrogate:
-		res.sums, err = ws.Surrogate(dst, b.Logprobs, b.OldLogprobs, b.Advantages, b.ActFocusWeights, b.Role, 0.5, s.opt.Loss)
+		res.sums, err = ws.Surrogate(dst, b.Logprobs, b.OldLogprobs, b.Advantages, b.ActFocusWeights, b.Role, 0.5,
+			s.opt.Loss)
 	case s.Kind == Loss:
 		res.loss, err = ws.Loss(dst, b.ActFocusWeights, b, s.opt.Loss)
 	case s.Kind == Critic:
@@ -153,8 +161,8 @@ func (s *subject) argument(field string) string {
 		return strings.ToLower(field)
 	case s.Name == "gae" && field == "TokenRewards":
 		return "rewards" // a parameter of GAE
-	case s.Name == "overlong" && field == "SeqOffsets":
-		return "penalties" // of which there are as many as trajectories
+	case s.PerTrajectory && field == "SeqOffsets":
+		return s.Dst // of which there are as many as trajectories
 	}
 	return field
 }
@@ -213,7 +221,7 @@ func (s *subject) only(b *reweight.Batch) *reweight.Batch {
 	for _, a := range s.arrays(b) {
 		reflect.ValueOf(c).Elem().FieldByName(a.Field).Set(reflect.ValueOf(a.Data).Elem())
 	}
-	if s.Name == "overlong" { // one penalty per trajectory
+	if s.PerTrajectory {
 		c.Rewards = b.Rewards
 	}
 	return c
@@ -221,7 +229,7 @@ func (s *subject) only(b *reweight.Batch) *reweight.Batch {
 
 // size returns how many elements the output has.
 func (s *subject) size(b *reweight.Batch) int {
-	if s.Name == "overlong" {
+	if s.PerTrajectory {
 		return b.Trajectories()
 	}
 	return b.Tokens()
@@ -244,8 +252,10 @@ func random(r *rand.Rand, trajectories, turns int) *reweight.Batch {
 		b.Role, b.SpanIDs = append(b.Role, role), append(b.SpanIDs, span)
 		l := x(1) - 2
 		b.Entropy = append(b.Entropy, float32(math.Abs(float64(x(1)))))
-		b.OldLogprobs, b.Logprobs, b.RolloutLogprobs = append(b.OldLogprobs, l), append(b.Logprobs, l+x(far)), append(b.RolloutLogprobs, l+x(0.3))
-		for _, array := range []*[]float32{&b.Advantages, &b.TokenRewards, &b.RefEnergy, &b.RefEntropy, &b.RefLogprobs, &b.TeacherLogprobs, &b.Values, &b.NewValues, &b.Returns} {
+		b.OldLogprobs, b.Logprobs, b.RolloutLogprobs = append(b.OldLogprobs, l), append(b.Logprobs, l+x(far)),
+			append(b.RolloutLogprobs, l+x(0.3))
+		for _, array := range []*[]float32{&b.Advantages, &b.TokenRewards, &b.RefEnergy, &b.RefEntropy, &b.RefLogprobs,
+			&b.TeacherLogprobs, &b.Values, &b.NewValues, &b.Returns} {
 			*array = append(*array, x(1))
 		}
 		b.SumSqProbs = append(b.SumSqProbs, 1/(1+l*l))
@@ -368,7 +378,8 @@ func TestEntriesAlias(t *testing.T) {
 		want := s.mustRun(t, &ws, b)
 		for _, a := range b.Arrays() {
 			x, ok := a.Data.(*[]float32)
-			alias := slices.Contains(s.Alias, a.Name) || s.Alias[0] == Any && a.Per == reweight.PerToken || s.full && a.Name == "actfocus_weights"
+			alias := slices.Contains(s.Alias, a.Name) || s.Alias[0] == Any && a.Per == reweight.PerToken ||
+				s.full && a.Name == "actfocus_weights"
 			if !ok || len(*x) != len(want.dst) || !alias {
 				continue
 			}
@@ -428,7 +439,8 @@ func reorder(b *reweight.Batch, order []int) (c *reweight.Batch, place []int) {
 			place, c.SpanIDs = append(place, int(i)), append(c.SpanIDs, s)
 		}
 		for s := range n {
-			c.Anchors, c.SpanRewards = append(c.Anchors, b.Anchors[before+s]), append(c.SpanRewards, b.SpanRewards[before+s])
+			c.Anchors, c.SpanRewards = append(c.Anchors, b.Anchors[before+s]),
+				append(c.SpanRewards, b.SpanRewards[before+s])
 		}
 		c.GroupIDs, c.Rewards = append(c.GroupIDs, b.GroupIDs[q]), append(c.Rewards, b.Rewards[q])
 		c.RewardParts = append(c.RewardParts, b.RewardParts[2*q:2*q+2]...)
@@ -451,7 +463,8 @@ func reorder(b *reweight.Batch, order []int) (c *reweight.Batch, place []int) {
 
 // wantError wants an error about an array, at an element of it (-1 for all of it, any if below),
 // and nothing written, and returns what the error says.
-func (s *subject) wantError(t *testing.T, ws *reweight.Workspace, size int, b *reweight.Batch, arg string, index int) string {
+func (s *subject) wantError(t *testing.T, ws *reweight.Workspace, size int, b *reweight.Batch, arg string,
+	index int) string {
 	t.Helper()
 	dst := slices.Repeat([]float32{12345}, size)
 	_, err := s.compute(ws, dst, b)
@@ -482,7 +495,8 @@ func TestEntriesNotFinite(t *testing.T) {
 				continue
 			}
 			for i, kept := range *x {
-				read := a.Per != reweight.PerToken || b.Role[i] != reweight.RoleMasked && (s.Name != "actfocus" || b.Role[i] == reweight.RoleAction)
+				read := a.Per != reweight.PerToken || b.Role[i] != reweight.RoleMasked &&
+					(s.Name != "actfocus" || b.Role[i] == reweight.RoleAction)
 				for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 					(*x)[i] = float32(v)
 					if !read {
@@ -503,18 +517,12 @@ func TestEntriesNotFinite(t *testing.T) {
 // written.
 func TestEntriesShapes(t *testing.T) {
 	b := random(rand.New(rand.NewPCG(3, 5)), 7, 3) // whose last trajectory is not empty
-	parameters := map[Kind]string{Advantage: "advantages", Factor: "factors", Weight: "weights", Loss: "grad", Critic: "grad"}
-	byName := map[string]string{"overlong": "penalties", "kl_rewards": "rewards", "entropy_mask": "mask"}
 	units := map[reweight.Unit]string{reweight.PerToken: "token", reweight.PerTrajectory: "trajectory"}
 	var ws reweight.Workspace
 	for _, s := range subjects {
 		s.paired(b)
-		parameter := byName[s.Name]
-		if parameter == "" {
-			parameter = parameters[s.Kind]
-		}
 		for _, more := range []int{-1, 1} {
-			s.wantError(t, &ws, s.size(b)+more, s.only(b), parameter, -1)
+			s.wantError(t, &ws, s.size(b)+more, s.only(b), s.Dst, -1)
 		}
 		for _, a := range s.arrays(b) {
 			n := a.Len()
@@ -552,9 +560,11 @@ func TestEntriesShapes(t *testing.T) {
 // nothing to be compared with, and its whitened advantage is 0.
 func TestEntriesNothing(t *testing.T) {
 	nan := slices.Repeat([]float32{float32(math.NaN())}, 3)
-	b := &reweight.Batch{Role: make([]reweight.Role, 3), SeqOffsets: []int64{0, 0, 3}, GroupIDs: []int32{1, 1}, Rewards: []float32{0, 1}, RewardParts: make([]float32, 4), SpanIDs: []int32{-1, -1, -1},
-		Entropy: nan, Advantages: nan, TokenRewards: nan, OldLogprobs: nan, Logprobs: nan, RolloutLogprobs: nan, RefEnergy: nan, RefEntropy: nan, RefLogprobs: nan, TeacherLogprobs: nan,
-		Values: nan, NewValues: nan, Returns: nan, SumSqProbs: nan, ActFocusWeights: nan}
+	b := &reweight.Batch{Role: make([]reweight.Role, 3), SeqOffsets: []int64{0, 0, 3}, GroupIDs: []int32{1, 1},
+		Rewards: []float32{0, 1}, RewardParts: make([]float32, 4), SpanIDs: []int32{-1, -1, -1}, Entropy: nan,
+		Advantages: nan, TokenRewards: nan, OldLogprobs: nan, Logprobs: nan, RolloutLogprobs: nan, RefEnergy: nan,
+		RefEntropy: nan, RefLogprobs: nan, TeacherLogprobs: nan, Values: nan, NewValues: nan, Returns: nan,
+		SumSqProbs: nan, ActFocusWeights: nan}
 	var ws reweight.Workspace
 	for _, s := range subjects {
 		if res := s.mustRun(t, &ws, b); res.numbers != (numbers{}) {

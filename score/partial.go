@@ -154,8 +154,11 @@ func describe(opt rollout.Options) string {
 	if len(opt.ActionOpen) > 0 || len(opt.ActionClose) > 0 {
 		set = append(set, fmt.Sprintf("action tags of the ids %d and %d", opt.ActionOpen, opt.ActionClose))
 	}
-	if tags := opt.ActionTags; tags != [2]string{} {
-		set = append(set, fmt.Sprintf("action tags %q and %q", tags[0], tags[1]))
+	for _, pair := range opt.ActionTags {
+		set = append(set, fmt.Sprintf("action tags %q and %q", pair[0], pair[1]))
+	}
+	if opt.TagsAsActions {
+		set = append(set, "tags as actions")
 	}
 	if opt.GroupSize > 0 {
 		set = append(set, fmt.Sprintf("groups of %d", opt.GroupSize))

@@ -100,7 +100,8 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	if err := set(&dro); err != nil {
 		return err
 	}
-	if p := dro.Options.Loss.Policy.(reweight.DRO); flags.Given("dro-beta") && !(p.Beta > 0 && p.Beta <= math.MaxFloat32) {
+	if p := dro.Options.Loss.Policy.(reweight.DRO); flags.Given("dro-beta") &&
+		!(p.Beta > 0 && p.Beta <= math.MaxFloat32) {
 		return fmt.Errorf("-dro-beta is %v, want a finite number above 0", p.Beta)
 	}
 	if err := flags.NotEmpty("o", "html"); err != nil {
@@ -210,7 +211,8 @@ func checkFinite(b *reweight.Batch) error {
 		}
 		for _, a := range arrays {
 			if v := a.values[t]; v-v != 0 {
-				return &reweight.InputError{Arg: a.field, Index: t, Problem: fmt.Sprintf("is %v at a response token, want a finite number", v)}
+				return &reweight.InputError{Arg: a.field, Index: t,
+					Problem: fmt.Sprintf("is %v at a response token, want a finite number", v)}
 			}
 		}
 	}
@@ -239,7 +241,8 @@ func checkOutput(output string, inputs ...string) error {
 			return fmt.Errorf("%s is the input file, which would be lost", printable.Text(output))
 		}
 		if dir, err := os.Stat(filepath.Dir(output)); err == nil && os.SameFile(dir, in) {
-			return fmt.Errorf("%s is one of the files in %s, which are the input: it would be lost", printable.Text(output), printable.Text(input))
+			return fmt.Errorf("%s is one of the files in %s, which are the input: it would be lost",
+				printable.Text(output), printable.Text(input))
 		}
 	}
 	return nil
@@ -257,7 +260,8 @@ func checkRollouts(output string, inputs ...string) error {
 	}
 	for _, input := range inputs {
 		if in, err := os.Stat(input); err == nil && os.SameFile(dir, in) {
-			return fmt.Errorf("%s would be one of the files in %s, which are the input: write it elsewhere", printable.Text(output), printable.Text(input))
+			return fmt.Errorf("%s would be one of the files in %s, which are the input: write it elsewhere",
+				printable.Text(output), printable.Text(input))
 		}
 	}
 	return nil

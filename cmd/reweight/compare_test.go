@@ -81,7 +81,8 @@ func TestFlagsOfSchemes(t *testing.T) {
 		"-divide-by-std=false": func(o *scheme.Options) { o.GRPO.DivideByStd = false },
 	} {
 		t.Run(flags, func(t *testing.T) {
-			wantSteps(t, runJSON(t, append(strings.Fields(flags), write(t, embedded(t)))...), batchOf(t, lake("frozenlake-small.safetensors")), change)
+			wantSteps(t, runJSON(t, append(strings.Fields(flags), write(t, embedded(t)))...),
+				batchOf(t, lake("frozenlake-small.safetensors")), change)
 		})
 	}
 }
@@ -123,7 +124,8 @@ func TestTable(t *testing.T) {
 		fmt.Sprintf("On first turns alone:\nall tokens %+.3f (p ", f.Bottleneck.FirstTurn.All), fmt.Sprintf("Given the number of turns:\nall tokens %+.3f (p ", f.Bottleneck.GivenTurns.All),
 	}
 	for _, row := range f.Schemes {
-		wants = append(wants, fmt.Sprintf("\n%-14s%8.6f", row.Scheme, row.Loss), fmt.Sprintf("%.6f", row.GradL2), fmt.Sprintf("%.1f%%", 100*row.ActionShare), fmt.Sprintf("%+.6f", row.Drift))
+		wants = append(wants, fmt.Sprintf("\n%-14s%8.6f", row.Scheme, row.Loss), fmt.Sprintf("%.6f", row.GradL2),
+			fmt.Sprintf("%.1f%%", 100*row.ActionShare), fmt.Sprintf("%+.6f", row.Drift))
 	}
 	for _, want := range wants {
 		if !strings.Contains(text, want) {
@@ -190,7 +192,8 @@ func TestOutput(t *testing.T) {
 
 	// The arrays are those of the last scheme. Weights of 1 are written, too.
 	runJSON(t, input, "-scheme", "actfocus,gspo", "-o", output)
-	if ones := tensorsOf(t, output)["weights"]; ones[0] != 0 || slices.Max(ones) != 1 || slices.Equal(tensorsOf(t, output)["grad_logprobs"], grad) {
+	if ones := tensorsOf(t, output)["weights"]; ones[0] != 0 || slices.Max(ones) != 1 ||
+		slices.Equal(tensorsOf(t, output)["grad_logprobs"], grad) {
 		t.Error("not the arrays of gspo")
 	}
 	refused(t, "-o: rlsd, the last scheme, needs teacher_logprobs\n", input, "-scheme", "all", "-o", output)
@@ -218,7 +221,9 @@ const hostileText = "x\n::error::bad\r\x1b[31m\u202e\u2028\x7f\u009b2J\U000e0001
 func harmless(text string) bool {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.ContainsFunc(line, func(r rune) bool {
+			return !strconv.IsPrint(r)
+		}) {
 			return false
 		}
 	}
@@ -233,7 +238,8 @@ func TestHostileFile(t *testing.T) {
 	words := must.Get(json.Marshal(slices.Repeat([]string{hostileText}, 300)))
 	path := func(n int, tensors []rollout.Tensor) string {
 		p := filepath.Join(dir, strconv.Itoa(n)+hostileText)
-		if err := rollout.Write(p, tensors, map[string]string{"vocab": string(words), hostileText: hostileText}); err != nil {
+		if err := rollout.Write(p, tensors,
+			map[string]string{"vocab": string(words), hostileText: hostileText}); err != nil {
 			t.Skip("the system does not take such a name: ", err)
 		}
 		return p
@@ -248,7 +254,8 @@ func TestHostileFile(t *testing.T) {
 	for i, c := range []struct {
 		path   string
 		status int
-	}{{path(0, named), 0}, {path(1, without(embedded(t), "rewards")), 2}, {path(2, bad), 2}, {filepath.Join(dir, "3"+hostileText), 2}} {
+	}{{path(0, named), 0}, {path(1, without(embedded(t), "rewards")), 2}, {path(2, bad), 2},
+		{filepath.Join(dir, "3"+hostileText), 2}} {
 		for _, format := range []string{"table", "json"} {
 			var out, stderr bytes.Buffer
 			status := run([]string{"-format", format, "-html", page, c.path}, &out, &stderr)
@@ -267,14 +274,16 @@ func TestHostileFile(t *testing.T) {
 		t.Error("text of the file is in the page as it is")
 	}
 	var out, stderr bytes.Buffer
-	if status := run([]string{"-o", filepath.Join(dir, hostileText, "x.safetensors"), path(4, embedded(t))}, &out, &stderr); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {
+	if status := run([]string{"-o", filepath.Join(dir, hostileText, "x.safetensors"), path(4, embedded(t))}, &out,
+		&stderr); status != 2 || !harmless(out.String()) || !harmless(stderr.String()) {
 		t.Errorf("-o: status %d, printed %q and %q", status, out.String(), stderr.String())
 	}
 }
 
 // TestTooManyTokens: a comparison that would take too much memory is refused.
 func TestTooManyTokens(t *testing.T) {
-	if err := checkSize(maxTokens + 1); err == nil || !strings.Contains(err.Error(), "split the file") || checkSize(maxTokens) != nil {
+	if err := checkSize(maxTokens + 1); err == nil || !strings.Contains(err.Error(), "split the file") ||
+		checkSize(maxTokens) != nil {
 		t.Errorf("error %v", err)
 	}
 }

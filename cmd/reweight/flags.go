@@ -21,7 +21,8 @@ import (
 func rolloutFlags(f cli.Flags) func() (rollout.Options, error) {
 	open := f.String("action-open", "", "token `ids` of the tag before an action, with commas between them, also for files that have roles")
 	closing := f.String("action-close", "", "token `ids` of the tag after an action, with commas between them")
-	tags := f.String("action-tags", "", "`texts` of the tags before and after an action, with a comma between them, for files that have the texts of tokens")
+	tags := f.String("action-tags", "", "`texts` of the tags before and after an action, with a comma between them, for files that have the texts of tokens; or names of presets: answer, tool_call, json, react, boxed, code, with + between them")
+	tagsAs := f.String("tags-as", "reasoning", "tokens that hold a part of a tag are `action` or reasoning")
 	groupSize := f.Int("group-size", 0, "every `n` trajectories in a row are a group (default: the groups of the files, or equal prompts)")
 	vocab := f.Int("vocab", 0, "`tokens` of the vocabulary: bounds the entropy where a file has only the most likely tokens")
 	surprisal := f.Bool("surprisal-entropy", false, "let -old_logprobs stand for the entropy where a file says nothing else about it: an estimate without bounds")
@@ -45,11 +46,15 @@ func rolloutFlags(f cli.Flags) func() (rollout.Options, error) {
 			}
 		}
 		if f.Given("action-tags") {
-			before, after, found := strings.Cut(*tags, ",")
-			if !found || before == "" || after == "" || strings.Contains(after, ",") {
-				return opt, fmt.Errorf("-action-tags is %q, want two texts with a comma between them, such as <answer>,</answer>", *tags)
+			if opt.ActionTags, err = rollout.ParseTags(*tags); err != nil {
+				return opt, fmt.Errorf("-action-tags %w", err)
 			}
-			opt.ActionTags = [2]string{before, after}
+		}
+		switch opt.TagsAsActions = *tagsAs == "action"; {
+		case *tagsAs != "action" && *tagsAs != "reasoning":
+			return opt, fmt.Errorf("-tags-as is %q, want one of [action reasoning]", *tagsAs)
+		case opt.TagsAsActions && !f.Given("action-open") && !f.Given("action-tags"):
+			return opt, errors.New("-tags-as needs the tags: -action-tags, or -action-open and -action-close")
 		}
 		for _, n := range [...]struct {
 			flag  string

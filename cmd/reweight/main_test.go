@@ -121,7 +121,7 @@ func TestWrongUse(t *testing.T) {
 		{"-format yaml " + good, `-format is "yaml", want table or json`},
 		{"-scheme= " + good, `-scheme has "": no scheme has the name ""; there are uniform, actfocus`},
 		{"-scheme remax " + good, `-scheme has "remax": remax is verl's, and not here: docs/schemes.md lists`},
-		{"-scheme clip " + good, `-scheme has "clip": no scheme has the name "clip"; there are`},
+		{"-scheme nothing " + good, `-scheme has "nothing": no scheme has the name "nothing"; there are`},
 		{"-scheme uniform,actfocsu " + good, `-scheme has "actfocsu": no scheme has the name "actfocsu"; the nearest is "actfocus"`},
 		{"-scheme gspo+cispo " + good, `-scheme has "gspo+cispo": gspo and cispo both are a loss`},
 		{"-scheme gigpo,uniform " + good, good + ": gigpo needs anchors and span_rewards"},
@@ -250,7 +250,8 @@ func TestHelp(t *testing.T) {
 
 func TestOutputCannotBeWritten(t *testing.T) {
 	good := write(t, embedded(t))
-	for _, args := range [][]string{{good}, {good, "-format", "json"}, {"-h"}, {"convert", "-h"}, {"show", frozenLakeCopy(t)}} {
+	for _, args := range [][]string{{good}, {good, "-format", "json"}, {"-h"}, {"convert", "-h"},
+		{"show", frozenLakeCopy(t)}} {
 		program.CannotWrite(t, args...)
 	}
 }
@@ -264,7 +265,8 @@ func TestBrokenPipe(t *testing.T) {
 	r.Close()
 	defer w.Close()
 	var stderr bytes.Buffer
-	if status := run([]string{"show", frozenLakeCopy(t)}, w, &stderr); status != cli.BrokenPipeStatus || stderr.Len() > 0 {
+	if status := run([]string{"show", frozenLakeCopy(t)}, w, &stderr); status != cli.BrokenPipeStatus ||
+		stderr.Len() > 0 {
 		t.Errorf("status %d, %q", status, &stderr)
 	}
 }

@@ -38,7 +38,7 @@ const partialUsage = `Usage: reweight score partial [flags] FILE... [-o OUT]
 
 Prints the statistics of files of rollouts, or writes them to OUT: what scoring them
 as part of a larger batch needs to know. -signal and the flags about the files
-(-action-open, -action-close, -action-tags, -group-size, -vocab, -surprisal-entropy) have
+(-action-open, -action-close, -action-tags, -tags-as, -group-size, -vocab, -surprisal-entropy) have
 to be the same for all files of a batch, and for reweight score apply. The other flags of
 ActFocus, AEM and GRPO count for reweight score apply only, which has to have the same ones
 for all files.

@@ -33,6 +33,9 @@ and with its own advantages, which its trainer used. The texts of the tokens are
 in the file, in a safetensors file the list vocab of its metadata, or those of
 -vocab-file.
 
+An audit, by python -m reweight audit or of a trainer's run, is printed too: FILE is its
+audit.json, or the folder of that.
+
 `
 
 func showCommand(args []string, out io.Writer) error {
@@ -72,6 +75,20 @@ func showCommand(args []string, out io.Writer) error {
 		if opt.Vocabulary, err = show.ReadVocabulary(*vocabulary); err != nil {
 			return fmt.Errorf("-vocab-file: %w", err)
 		}
+	}
+	for _, name := range names {
+		audit := show.FindAudit(name)
+		if audit == "" {
+			continue
+		}
+		if len(names) > 1 || *output != "" {
+			return fmt.Errorf("%s: an audit, want it alone and without -html: its page lies beside it", printable.Text(audit))
+		}
+		report, err := show.ReadAudit(audit)
+		if err != nil {
+			return err
+		}
+		return show.WriteAudit(out, report)
 	}
 	src, err := opt.Open.Open(names...)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/testdata"
+	"github.com/seed621a2839/reweight/testdata/golden"
 )
 
 // frozenLakeCopy writes the embedded file, with its metadata, and returns its path.
@@ -35,9 +37,9 @@ Answers without an action: 1 of 135.
 Groups in which all rewards are equal: 0 of 4.
 Groups in which AEM changes nothing, because the entropies of the answers are
 alike: 0 of 4.
-D, the share of the reward's variance that the reasoning decides, is not known:
-for that nearly every reasoning needs several answers, and here 11 of 32 answers
-share their reasoning with another answer of the group.
+In which tokens the signal is, and whether other weights of them help, is not to
+be seen in rollouts alone: python -m reweight audit measures it, with the model
+that drew them.
 
 Trajectory 9 of lake.safetensors: group 1, reward 1, 2 turns, 87 tokens.
 
@@ -65,6 +67,28 @@ Under each action token stands the step of its weight. The steps begin at:
 	if got := shown(t, "lake.safetensors", "-trajectory", "9"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+}
+
+// TestShowAudit: an audit is printed from its file and its folder, alone.
+func TestShowAudit(t *testing.T) {
+	var cases []struct {
+		Text string
+		File json.RawMessage
+	}
+	golden.Read(t, "audit.json", &cases)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "audit.json")
+	must.Do(os.WriteFile(path, cases[0].File, 0o666))
+	for _, name := range []string{dir, path} {
+		if got := shown(t, name); got != cases[0].Text+"\n" {
+			t.Errorf("got\n%s\nwant\n%s", got, cases[0].Text)
+		}
+	}
+	for _, args := range [][]string{{path, "-html", filepath.Join(dir, "page.html")}, {path, path}} {
+		refused(t, path+": an audit, want it alone and without -html: its page lies beside it", append([]string{"show"}, args...)...)
+	}
+	must.Do(os.WriteFile(path, []byte(`{"audit": {"parts": []}}`), 0o666))
+	refused(t, path+": the audit's Parts are 0, of 0 layers, want at least one of each", "show", dir)
 }
 
 // TestShowPage: -html writes a page, and prints nothing.

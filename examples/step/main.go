@@ -30,7 +30,7 @@ func main() {
 
 func step(w io.Writer, path string) error {
 	// Roles: what stands between the tags is the action, and the rest is reasoning.
-	source, err := rollout.Options{ActionTags: [2]string{"<answer>", "</answer>"}}.Open(path)
+	source, err := rollout.Options{ActionTags: [][2]string{{"<answer>", "</answer>"}}}.Open(path)
 	if err != nil {
 		return err
 	}

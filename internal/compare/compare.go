@@ -60,8 +60,9 @@ type Comparison struct {
 	role       []reweight.Role
 	last       *scheme.Step // of the last scheme; nil if that is left out
 
-	unclipped, sums, valueless []string // schemes of the table whose loss has no clip, sums over tokens, has the log-probability in it
-	idle                       bool     // dapo did nothing
+	// Schemes of the table whose loss has no clip, sums over tokens, has the log-probability in it.
+	unclipped, sums, valueless []string
+	idle                       bool // dapo did nothing
 }
 
 // Credit says what the credit of a token is.
@@ -83,8 +84,9 @@ type Scheme struct {
 	ActionShare     bench.Number `json:"action_credit_share"` // of the sum of |credit|; null if that is 0
 	ClipFraction    bench.Number `json:"clip_fraction"`
 	EffectiveTokens bench.Number `json:"effective_tokens"` // (sum |credit|)^2 / sum credit^2; null if all credit is 0
-	Drift           bench.Number `json:"entropy_drift"`    // of the scheme's advantages; null without entropy or span_ids
-	Spearman        bench.Number `json:"spearman_uniform"` // rank correlation of the credit with that of uniform
+	// Drift is of the scheme's advantages; null without entropy or span_ids.
+	Drift    bench.Number `json:"entropy_drift"`
+	Spearman bench.Number `json:"spearman_uniform"` // rank correlation of the credit with that of uniform
 }
 
 // A LeftOut is a scheme that cannot be computed, and why, in words.
@@ -150,7 +152,8 @@ func Schemes(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, o
 		if !c.GivenAdvantages {
 			why = ", because the rewards within each group are equal"
 		}
-		c.Warnings = append(c.Warnings, "All advantages of uniform are 0"+why+": so is its credit, which others are compared with.")
+		c.Warnings = append(c.Warnings,
+			"All advantages of uniform are 0"+why+": so is its credit, which others are compared with.")
 	}
 	for _, s := range picked {
 		k, err := newCredit(&ws, b, s)
@@ -241,7 +244,8 @@ func (c *Comparison) findBottleneck(b *reweight.Batch) {
 	if err != nil {
 		return // an energy is not finite, which a scheme that reads it says
 	}
-	of.roleNumbers, of.FirstTurn, of.GivenTurns = numbersOf(&r.RoleCorrelations), numbersOf(&r.FirstTurn), numbersOf(&r.GivenTurns)
+	of.roleNumbers, of.FirstTurn, of.GivenTurns = numbersOf(&r.RoleCorrelations), numbersOf(&r.FirstTurn),
+		numbersOf(&r.GivenTurns)
 	c.bottleneck = &r
 }
 
@@ -283,7 +287,8 @@ func newCredit(ws *reweight.Workspace, b *reweight.Batch, s scheme.Scheme) (*cre
 	step, err := s.NewStep(ws, b)
 	if lacks, ok := errors.AsType[*scheme.LacksError](err); ok {
 		for i, need := range lacks.Needs {
-			lacks.Needs[i] = strings.NewReplacer("Options.OffPolicyMask.Delta", "-delta", "Options.Loss.Policy.Beta", "-dro-beta").Replace(need)
+			lacks.Needs[i] = strings.NewReplacer("Options.OffPolicyMask.Delta", "-delta", "Options.Loss.Policy.Beta",
+				"-dro-beta").Replace(need)
 		}
 	}
 	if err != nil {
@@ -338,17 +343,18 @@ func (k *credit) figures(uniform *credit) (Scheme, error) {
 	mass := sum[reweight.RoleReasoning] + sum[reweight.RoleAction]
 	square := squares[reweight.RoleReasoning] + squares[reweight.RoleAction]
 	return Scheme{
-		Loss:         bench.Number(k.res.Loss),
-		GradL2:       bench.Number(math.Sqrt(square)),
-		GradL2Action: bench.Number(math.Sqrt(squares[reweight.RoleAction])), GradL2Reasoning: bench.Number(math.Sqrt(squares[reweight.RoleReasoning])),
-		ActionShare:  bench.Number(sum[reweight.RoleAction] / mass),
-		ClipFraction: bench.Number(k.res.ClipFraction), EffectiveTokens: bench.Number(mass * mass / square),
+		Loss: bench.Number(k.res.Loss), GradL2: bench.Number(math.Sqrt(square)),
+		GradL2Action:    bench.Number(math.Sqrt(squares[reweight.RoleAction])),
+		GradL2Reasoning: bench.Number(math.Sqrt(squares[reweight.RoleReasoning])),
+		ActionShare:     bench.Number(sum[reweight.RoleAction] / mass),
+		ClipFraction:    bench.Number(k.res.ClipFraction), EffectiveTokens: bench.Number(mass * mass / square),
 		Drift: bench.Number(k.drift), Spearman: bench.Number(rank.Rho),
 	}, err
 }
 
 // Header names the columns of Rows.
-var Header = []string{"scheme", "loss", "gradient l2", "of action", "of reasoning", "clipped", "action tokens' credit", "effective tokens", "entropy drift", "rank correlation"}
+var Header = []string{"scheme", "loss", "gradient l2", "of action", "of reasoning", "clipped", "action tokens' credit",
+	"effective tokens", "entropy drift", "rank correlation"}
 
 // Rows returns the figures of the schemes as cells for people: the first is text.
 func (c *Comparison) Rows() (rows [][]string) {
@@ -403,7 +409,8 @@ func (c *Comparison) Notes() []string {
 			return fmt.Sprintf("%+.3f (p %s)", c.Rho, cli.Small(c.P))
 		}
 		form := func(name string, r diagnose.RoleCorrelations) {
-			notes = append(notes, name, fmt.Sprintf("all tokens %s, reasoning %s, action %s.", rank(r.All), rank(r.Reasoning), rank(r.Action)))
+			notes = append(notes, name, fmt.Sprintf("all tokens %s, reasoning %s, action %s.", rank(r.All),
+				rank(r.Reasoning), rank(r.Action)))
 		}
 		form("Action bottleneck, the rank correlation of a group's reward variance with its mean energy:", c.bottleneck.RoleCorrelations)
 		if first := c.bottleneck.FirstTurn; first.All.Rho == first.All.Rho {
@@ -429,7 +436,8 @@ func (c *Comparison) Notes() []string {
 func (c *Comparison) Write(w io.Writer) error {
 	n := func(i int) string { return humanize.Comma(int64(i)) }
 	fmt.Fprintf(w, "%s tokens: %s reasoning, %s action, %s masked\n%s responses in %s trajectories of %s\n\n",
-		n(c.Tokens.Total), n(c.Tokens.Reasoning), n(c.Tokens.Action), n(c.Tokens.Total-c.Tokens.Reasoning-c.Tokens.Action),
+		n(c.Tokens.Total), n(c.Tokens.Reasoning), n(c.Tokens.Action),
+		n(c.Tokens.Total-c.Tokens.Reasoning-c.Tokens.Action),
 		n(c.Tokens.Spans), n(c.Tokens.Trajectories), cli.Counted(c.Tokens.Groups, "group"))
 	if c.GivenAdvantages {
 		fmt.Fprint(w, "There are no rewards: the advantages come from the input, and not from GRPO.\n\n")

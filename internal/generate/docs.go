@@ -75,7 +75,9 @@ func docGo(src *source) (string, error) {
 		out.WriteString("//   - " + strings.ReplaceAll(lines, "\n", "\n//     ") + "\n")
 	}
 	text := fmt.Sprintf("The C library and Python have every method of Workspace%s. Package gpu has, for arrays in the memory of a GPU and with the same bits, %s, and of [Workspace.Loss] and [Workspace.Surrogate] the one of PPO.",
-		butFor(missing(inC)), links(slices.DeleteFunc(methods(onGPU), func(m string) bool { return m == "Loss" || m == "Surrogate" })))
+		butFor(missing(inC)), links(slices.DeleteFunc(methods(onGPU), func(m string) bool {
+			return m == "Loss" || m == "Surrogate"
+		})))
 	out.WriteString("//\n// " + strings.ReplaceAll(wrap(text, 88), "\n", "\n// ") + "\n//\n")
 	return between(src.old, "// # The schemes\n", "// # Single kernels", out.String())
 }
@@ -97,7 +99,9 @@ func missing(has func(method string) bool) []string {
 // inC reports whether the C library, and Python with it, has a method, and onGPU whether package
 // gpu does.
 func inC(method string) bool {
-	byHand := slices.ContainsFunc(native.Functions, func(f native.Function) bool { return strings.EqualFold(strings.ReplaceAll(f.C, "_", ""), method) })
+	byHand := slices.ContainsFunc(native.Functions, func(f native.Function) bool {
+		return strings.EqualFold(strings.ReplaceAll(f.C, "_", ""), method)
+	})
 	return byHand || slices.ContainsFunc(native.OfCatalogue(), func(e *scheme.Entry) bool { return e.Method == method })
 }
 
@@ -176,7 +180,8 @@ func severalTable() string {
 	text := "| name | stands for | what it is | source |\n|---|---|---|---|\n"
 	for _, e := range scheme.Entries() {
 		if e.Kind == scheme.Several {
-			text += fmt.Sprintf("| %s, %s | %s | %s | %s |\n", e.Title, names(append([]string{e.Name}, e.Synonyms...)), names(e.Of), e.Doc, e.Source)
+			text += fmt.Sprintf("| %s, %s | %s | %s | %s |\n", e.Title, names(append([]string{e.Name}, e.Synonyms...)),
+				names(e.Of), e.Doc, e.Source)
 		}
 	}
 	return text
@@ -188,8 +193,9 @@ func allTable() string {
 	for _, k := range []struct {
 		kind scheme.Kind
 		what string
-	}{{scheme.Advantage, "advantages"}, {scheme.Factor, "factors of the advantage"}, {scheme.Weight, "weights of tokens"}, {scheme.Loss, "losses"},
-		{scheme.Reward, "rewards"}, {scheme.Critic, "the critic"}, {scheme.Several, "several of these at once"}} {
+	}{{scheme.Advantage, "advantages"}, {scheme.Factor, "factors of the advantage"},
+		{scheme.Weight, "weights of tokens"}, {scheme.Loss, "losses"}, {scheme.Reward, "rewards"},
+		{scheme.Critic, "the critic"}, {scheme.Several, "several of these at once"}} {
 		var all []string
 		for _, e := range scheme.Entries() {
 			if e.Kind == k.kind {
@@ -212,7 +218,10 @@ func names(all []string) string {
 // all do.
 func fields(e *scheme.Entry) (all []string) {
 	for _, a := range new(reweight.Batch).Arrays() {
-		if a.Name != "seq_offsets" && slices.ContainsFunc(e.Reads, func(need string) bool { name, _, _ := strings.Cut(need, "|"); return name == a.Name }) {
+		if a.Name != "seq_offsets" && slices.ContainsFunc(e.Reads, func(need string) bool {
+			name, _, _ := strings.Cut(need, "|")
+			return name == a.Name
+		}) {
 			all = append(all, a.Field)
 		}
 	}

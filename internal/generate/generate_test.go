@@ -46,7 +46,8 @@ func TestHeader(t *testing.T) {
 			t.Errorf("native/structs.go: no %s", d[1])
 		}
 	}
-	for argument, enum := range map[string]string{"isa": "isa", "dst": "dtype", "signal": "signal", "scope": "scope", "aggregation": "aggregation", "policy": "policy_loss", "sequence": "sequence", "kl": "kl_form"} {
+	for argument, enum := range map[string]string{"isa": "isa", "dst": "dtype", "signal": "signal", "scope": "scope",
+		"aggregation": "aggregation", "policy": "policy_loss", "sequence": "sequence", "kl": "kl_form"} {
 		body := regexp.MustCompile(`(?s)typedef enum reweight_` + enum + ` \{(.*?)\n\}`).FindStringSubmatch(header)
 		if body == nil {
 			t.Errorf("reweight.h has no reweight_%s", enum)
@@ -63,7 +64,9 @@ func TestHeader(t *testing.T) {
 			t.Errorf("reweight_%s of reweight.h has %v, want %v", enum, got, want)
 		}
 	}
-	ofC := map[reflect.Kind]reflect.Kind{reflect.Float64: reflect.Float64, reflect.Int: reflect.Int64, reflect.Uint64: reflect.Uint64, reflect.Bool: reflect.Int32, reflect.Uint8: reflect.Int32, reflect.Interface: reflect.Int32}
+	ofC := map[reflect.Kind]reflect.Kind{reflect.Float64: reflect.Float64, reflect.Int: reflect.Int64,
+		reflect.Uint64: reflect.Uint64, reflect.Bool: reflect.Int32, reflect.Uint8: reflect.Int32,
+		reflect.Interface: reflect.Int32}
 	seen, all := map[string]bool{}, map[string]reflect.Type{}
 	for _, d := range defaults() {
 		for _, f := range fieldsOf(d.c) {
@@ -98,8 +101,10 @@ func TestHeader(t *testing.T) {
 	} {
 		for i, f := range fieldsOf(cStruct(name)) {
 			g := reflect.TypeOf(result).Field(i)
-			if problem.Snake(g.Name) != f.Name || g.Offset != f.Offset || g.Type.Size() != 8 || f.Type.Size() != 8 || (g.Type.Kind() == reflect.Float64) != (f.Type.Kind() == reflect.Float64) {
-				t.Errorf("%s.%s is at %d, want %s of %T at %d, both of 8 bytes", name, f.Name, f.Offset, g.Name, result, g.Offset)
+			if problem.Snake(g.Name) != f.Name || g.Offset != f.Offset || g.Type.Size() != 8 || f.Type.Size() != 8 ||
+				(g.Type.Kind() == reflect.Float64) != (f.Type.Kind() == reflect.Float64) {
+				t.Errorf("%s.%s is at %d, want %s of %T at %d, both of 8 bytes", name, f.Name, f.Offset, g.Name,
+					result, g.Offset)
 			}
 		}
 	}
@@ -108,7 +113,8 @@ func TestHeader(t *testing.T) {
 // TestNothingUnused: C or CUDA finds each problem of the table, and names each argument.
 func TestNothingUnused(t *testing.T) {
 	var text strings.Builder
-	for _, pattern := range []string{"native/src/*.c", "native/src/*.h", "gpu/internal/device/*.cu", "gpu/internal/device/[^p]*.cuh"} {
+	for _, pattern := range []string{"native/src/*.c", "native/src/*.h", "gpu/internal/device/*.cu",
+		"gpu/internal/device/[^p]*.cuh"} {
 		files, err := filepath.Glob(filepath.Join(module, pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, files, err)
@@ -119,7 +125,8 @@ func TestNothingUnused(t *testing.T) {
 		}
 	}
 	for _, p := range problem.Coded {
-		if !strings.Contains(text.String(), "BAD(error, "+p.Name+",") && !strings.Contains(text.String(), "PROBLEM_"+p.Name+",") {
+		if !strings.Contains(text.String(), "BAD(error, "+p.Name+",") &&
+			!strings.Contains(text.String(), "PROBLEM_"+p.Name+",") {
 			t.Errorf("nobody finds %s", p.Name)
 		}
 	}
@@ -223,7 +230,8 @@ func TestTablesAreWhole(t *testing.T) {
 // TestBrokenTables: what a re-wrap makes of a table is noticed.
 func TestBrokenTables(t *testing.T) {
 	good := "text\n\n| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n\ntext\n"
-	for _, text := range []string{good, "   | a |\n   |:-:|\n   | 1 |\n", "```\n| a |---| b\n```\n", "text | with a bar\n"} {
+	for _, text := range []string{good, "   | a |\n   |:-:|\n   | 1 |\n", "```\n| a |---| b\n```\n",
+		"text | with a bar\n"} {
 		if lines := brokenTables(text); lines != nil {
 			t.Errorf("lines %v of %q", lines, text)
 		}

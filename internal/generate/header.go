@@ -24,7 +24,8 @@ func header(src *source) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if text, err = between(text, "/* generated schemes */\n", "/* end of generated schemes */\n", headerFunctions(docs)); err != nil {
+	if text, err = between(text, "/* generated schemes */\n", "/* end of generated schemes */\n",
+		headerFunctions(docs)); err != nil {
 		return "", err
 	}
 	for _, d := range defaults() {
@@ -35,7 +36,8 @@ func header(src *source) (string, error) {
 	}
 	for _, f := range native.Functions {
 		name := "\nREWEIGHT_API int reweight_" + f.C + "("
-		if text, err = between(text, name, ";\n", strings.TrimPrefix(declaration(f.C, f.Arguments), name[1:])); err != nil {
+		if text, err = between(text, name, ";\n",
+			strings.TrimPrefix(declaration(f.C, f.Arguments), name[1:])); err != nil {
 			return "", err
 		}
 	}
@@ -47,7 +49,8 @@ func header(src *source) (string, error) {
 func declaration(c string, arguments []string) string {
 	line := "REWEIGHT_API int reweight_" + c + "("
 	pad := strings.Repeat(" ", len(line))
-	all, out := slices.Concat([]string{"const reweight_workspace *ws"}, arguments, []string{"reweight_error *error"}), ""
+	all, out := slices.Concat([]string{"const reweight_workspace *ws"}, arguments, []string{"reweight_error *error"}),
+		""
 	for i, a := range all {
 		a += map[bool]string{true: ")", false: ","}[i == len(all)-1]
 		switch {
@@ -96,7 +99,8 @@ type preset struct {
 
 // defaults returns the presets.
 func defaults() []preset {
-	all := []preset{{"RowGradient", "ROW_GRADIENT", cStruct("reweight_row_gradient_options"), reweight.DefaultRowGradient}}
+	all := []preset{{"RowGradient", "ROW_GRADIENT", cStruct("reweight_row_gradient_options"),
+		reweight.DefaultRowGradient}}
 	for _, e := range scheme.Entries() {
 		if e.DefaultName == "" || !native.ByHand(e.C) {
 			continue
@@ -110,7 +114,8 @@ func defaults() []preset {
 			}
 		}
 		opt := e.Defaults()
-		all = append(all, preset{method, strings.ToUpper(name), cStruct("reweight_" + e.C + "_options"), reflect.ValueOf(e.Part(&opt)).Elem().Interface()})
+		all = append(all, preset{method, strings.ToUpper(name), cStruct("reweight_" + e.C + "_options"),
+			reflect.ValueOf(e.Part(&opt)).Elem().Interface()})
 	}
 	return all
 }
@@ -155,7 +160,8 @@ func goField(options any, name string) reflect.Value {
 }
 
 // ofC are the types of C for those of options.
-var ofC = map[reflect.Kind]string{reflect.Float64: "double ", reflect.Int: "int64_t ", reflect.Bool: "int32_t ", reflect.Uint8: "int32_t ", reflect.Slice: "const double *"}
+var ofC = map[reflect.Kind]string{reflect.Float64: "double ", reflect.Int: "int64_t ", reflect.Bool: "int32_t ",
+	reflect.Uint8: "int32_t ", reflect.Slice: "const double *"}
 
 // verbOfDoc is what the comment of a method begins with.
 var verbOfDoc = regexp.MustCompile(`^\w+ sets `)
@@ -170,7 +176,8 @@ func headerFunctions(docs map[string]string) string {
 			headerOptions(&out, docs, &f, enums)
 		}
 		if f.preset() {
-			fmt.Fprintf(&out, "#define REWEIGHT_DEFAULT_%s {%s}\n\n", strings.ToUpper(f.C), languageC.values(f.defaults))
+			fmt.Fprintf(&out, "#define REWEIGHT_DEFAULT_%s {%s}\n\n", strings.ToUpper(f.C),
+				languageC.values(f.defaults))
 		}
 		text := verbOfDoc.ReplaceAllString(languageC.text(docs, &f), "Sets ")
 		text = "/* " + strings.ReplaceAll(wrap(text, 90), "\n", "\n * ") + " */\n"
@@ -242,7 +249,8 @@ func policyTable(*source) (string, error) {
 		for _, is := range []bool{traits.BySequence, bySpan(p), traits.Chooses, traits.Unweighted} {
 			bits = append(bits, languageC.truth[is])
 		}
-		fmt.Fprintf(&out, "\t[%s] = {%s, %s, %s, %s, %s},\n", append([]any{enumerator("policy", p.String()), zero}, bits...)...)
+		fmt.Fprintf(&out, "\t[%s] = {%s, %s, %s, %s, %s},\n",
+			append([]any{enumerator("policy", p.String()), zero}, bits...)...)
 	}
 	out.WriteString("};\n")
 	return out.String(), nil

@@ -81,7 +81,8 @@ func TestLinks(t *testing.T) {
 // TestBrokenLinks: a file or a heading that is not there is noticed, and what is there is not.
 func TestBrokenLinks(t *testing.T) {
 	const page = "# The `bench` -v, and more\n\n"
-	for _, link := range []string{"links_test.go", ".", "../../README.md", "#the-bench--v-and-more", "https://example.com/none", "../../CONTRIBUTING.md#a-release"} {
+	for _, link := range []string{"links_test.go", ".", "../../README.md", "#the-bench--v-and-more",
+		"https://example.com/none", "../../CONTRIBUTING.md#a-release"} {
 		if broken, _ := brokenLinks(".", page+"["+link+"]("+link+")"); broken != nil {
 			t.Errorf("%q leads nowhere", broken)
 		}

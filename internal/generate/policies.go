@@ -134,7 +134,8 @@ class Policy:
 		p := native.PolicyOf(e)
 		class := policyClass(p)
 		all = append(all, fmt.Sprintf("%q: %s", p.String(), class))
-		text := strings.ReplaceAll(strings.ReplaceAll(wrap(words(docs["type "+reflect.TypeOf(p).Name()]), 110), "\n\t", "\n    "), "\t", "    ")
+		text := strings.ReplaceAll(strings.ReplaceAll(wrap(words(docs["type "+reflect.TypeOf(p).Name()]), 110), "\n\t",
+			"\n    "), "\t", "    ")
 		var comments, fields strings.Builder
 		for _, f := range constants(p) {
 			v := reflect.ValueOf(p).FieldByName(f.Name)
@@ -154,7 +155,8 @@ class Policy:
 			fmt.Fprintf(&comments, "    %s: %s.\n", python.name(f.Name), comment)
 			fmt.Fprintf(&fields, "    %s: %s%s\n", python.name(f.Name), kind, value)
 		}
-		fmt.Fprintf(&out, "\n\n@dataclass(frozen=True)\nclass %s(Policy):\n    \"\"\"%s\n", class, strings.ReplaceAll(strings.ReplaceAll(text, "\n", "\n    "), "\n    \n", "\n\n"))
+		fmt.Fprintf(&out, "\n\n@dataclass(frozen=True)\nclass %s(Policy):\n    \"\"\"%s\n", class,
+			strings.ReplaceAll(strings.ReplaceAll(text, "\n", "\n    "), "\n    \n", "\n\n"))
 		if comments.Len() > 0 {
 			fmt.Fprintf(&out, "\n%s", comments.String())
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/seed621a2839/reweight/internal/shape"
 	"github.com/seed621a2839/reweight/internal/version"
 	"github.com/seed621a2839/reweight/native"
+	"github.com/seed621a2839/reweight/rollout"
 	"github.com/seed621a2839/reweight/scheme"
 )
 
@@ -38,7 +39,8 @@ var firstLetters = regexp.MustCompile(`(^|_)[a-z]`)
 
 // pythonClass returns the name of a struct in Python: RowGradientOptions.
 func pythonClass(s reflect.Type) string {
-	name := strings.NewReplacer("actfocus", "ActFocus", "aem", "AEM", "grpo", "GRPO", "gae", "GAE", "kl_", "KL_").Replace(cName(s))
+	name := strings.NewReplacer("actfocus", "ActFocus", "aem", "AEM", "grpo", "GRPO", "gae", "GAE", "kl_",
+		"KL_").Replace(cName(s))
 	return firstLetters.ReplaceAllStringFunc(strings.TrimPrefix(name, "reweight_"), func(word string) string {
 		return strings.ToUpper(strings.TrimPrefix(word, "_"))
 	})
@@ -141,9 +143,11 @@ from typing import Any, Dict, List, Optional, Sequence
 
 `)
 	fmt.Fprintf(&out, "VERSION = %q\n\n# The names of the enumerations. The place of a name is its number.\n", version.Version)
-	for _, e := range []struct{ variable, argument string }{{"ISAS", "isa"}, {"DTYPES", "dst"}, {"SIGNALS", "signal"}, {"SCOPES", "scope"}, {"AGGREGATIONS", "aggregation"},
-		{"NORMALIZATIONS", "normalization"}, {"LEVELS", "level"}, {"STATISTICS", "statistic"}, {"POLICIES", "policy"}, {"SEQUENCES", "sequence"}, {"KLS", "kl"}} {
-		fmt.Fprintf(&out, "%s = (\"%s\")\n", e.variable, strings.Join(native.Names(problem.Argument{C: e.argument}), `", "`))
+	for _, e := range []struct{ variable, argument string }{{"ISAS", "isa"}, {"DTYPES", "dst"}, {"SIGNALS", "signal"},
+		{"SCOPES", "scope"}, {"AGGREGATIONS", "aggregation"}, {"NORMALIZATIONS", "normalization"}, {"LEVELS", "level"},
+		{"STATISTICS", "statistic"}, {"POLICIES", "policy"}, {"SEQUENCES", "sequence"}, {"KLS", "kl"}} {
+		fmt.Fprintf(&out, "%s = (\"%s\")\n", e.variable,
+			strings.Join(native.Names(problem.Argument{C: e.argument}), `", "`))
 	}
 	out.WriteString("# The same by the argument that has such a number.\nNAMES = {\n")
 	for _, a := range problem.Arguments {
@@ -157,6 +161,14 @@ from typing import Any, Dict, List, Optional, Sequence
 	out.WriteString("}\n\n# The arrays that each signal is made of.\nSIGNAL_ARRAYS = {\n")
 	for i, name := range native.Names(problem.Argument{C: "signal"}) {
 		fmt.Fprintf(&out, "    %q: %s,\n", name, tuple(reweight.Signal(i).Arrays()))
+	}
+	out.WriteString("}\n\n# The texts around actions, as chat templates and prompts write them.\nTAG_PRESETS = {\n")
+	for _, p := range rollout.TagPresets {
+		var pairs []string
+		for _, pair := range p.Tags {
+			pairs = append(pairs, fmt.Sprintf("(%q, %q)", pair[0], pair[1]))
+		}
+		fmt.Fprintf(&out, "    %q: (%s,),\n", p.Name, strings.Join(pairs, ", "))
 	}
 	out.WriteString("}\n\n# The policy losses by their numbers of which that is so: the factor of a token is that of its\n# sequence; the sequence may be the span; it chooses among the tokens of a call.\n")
 	for _, trait := range []struct {
@@ -177,7 +189,8 @@ from typing import Any, Dict, List, Optional, Sequence
 	}
 	out.WriteString("\n# The problems by their codes: the kinds of the values, and the sentence.\nPROBLEMS = {\n")
 	for i, p := range problem.Coded {
-		fmt.Fprintf(&out, "    %d: (%q, %q),\n", i+1, p.Kinds, strings.ReplaceAll(wordsOfPython.Replace(p.Text), "%v", "{}"))
+		fmt.Fprintf(&out, "    %d: (%q, %q),\n", i+1, p.Kinds,
+			strings.ReplaceAll(wordsOfPython.Replace(p.Text), "%v", "{}"))
 	}
 	out.WriteString("}\n\n# The arguments by their numbers.\nARGUMENTS = {\n")
 	for i, a := range problem.Arguments {
@@ -200,14 +213,16 @@ from typing import Any, Dict, List, Optional, Sequence
 	}
 	for _, f := range functions() {
 		if f.preset() {
-			fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", strings.ToUpper(f.C), optionsClass(&f), ofCtypes.values(f.defaults))
+			fmt.Fprintf(&out, "DEFAULT_%s = %s(%s)\n", strings.ToUpper(f.C), optionsClass(&f),
+				ofCtypes.values(f.defaults))
 		}
 	}
 	var presets []string
 	for _, e := range native.Losses() {
 		presets = append(presets, "DEFAULT_"+defaultOf(e).name)
 	}
-	fmt.Fprintf(&out, "# Those of the policy losses, by their numbers.\nLOSS_DEFAULTS = (%s)\n", strings.Join(presets, ", "))
+	fmt.Fprintf(&out, "# Those of the policy losses, by their numbers.\nLOSS_DEFAULTS = (%s)\n",
+		strings.Join(presets, ", "))
 	out.WriteString("\n# The types of the arguments of each function, between the workspace and the error.\nFUNCTIONS: Dict[str, List[Any]] = {\n")
 	all := slices.Clone(native.Functions)
 	for _, f := range functions() {
@@ -253,8 +268,10 @@ from typing import Any, Dict, List, Optional, Sequence
 	fmt.Fprintf(&out, "SEGMENTS_OF_CTA = %d\n", shape.SegmentThreads/32)
 	fmt.Fprintf(&out, "WARPS_OF_CTA = %d  # of the kernels that give a warp to each of their things\n", shape.SpanThreads/32)
 	fmt.Fprintf(&out, "GROUP = %d  # tokens of a group, which half a warp sums\n\n", shape.GroupTokens)
-	fmt.Fprintf(&out, "LOSS_STATE, SEGMENT_STATE = %d, %d  # bytes of scratch memory\n", reflect.TypeFor[shape.LossState]().Size(), reflect.TypeFor[shape.SegmentState]().Size())
-	fmt.Fprintf(&out, "PLAIN, NEGATED, DIFFERENCE = %d, %d, %d  # forms of Values\n", shape.Plain, shape.Negated, shape.Difference)
+	fmt.Fprintf(&out, "LOSS_STATE, SEGMENT_STATE = %d, %d  # bytes of scratch memory\n",
+		reflect.TypeFor[shape.LossState]().Size(), reflect.TypeFor[shape.SegmentState]().Size())
+	fmt.Fprintf(&out, "PLAIN, NEGATED, DIFFERENCE = %d, %d, %d  # forms of Values\n", shape.Plain, shape.Negated,
+		shape.Difference)
 	return out.String(), nil
 }
 
@@ -294,8 +311,10 @@ func examples(*source) (string, error) {
 		e.Sentence = name + " " + wordsOfPython.Replace(text)
 		all = append(all, e)
 	}
-	floats := []float64{0.1, math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 1e-4, 1e-5, 999992, 1e6, 1e21, 5e-324, math.MaxFloat64, 2.0 / 3}
-	floats32 := []float32{0.1, float32(math.NaN()), float32(math.Inf(-1)), 1e-5, 65535.5, 1e20, 1e-45, math.MaxFloat32, 2.0 / 3}
+	floats := []float64{0.1, math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 1e-4, 1e-5, 999992, 1e6, 1e21,
+		5e-324, math.MaxFloat64, 2.0 / 3}
+	floats32 := []float32{0.1, float32(math.NaN()), float32(math.Inf(-1)), 1e-5, 65535.5, 1e20, 1e-45, math.MaxFloat32,
+		2.0 / 3}
 	for i, p := range problem.Coded {
 		argument := 1 + i%len(problem.Arguments)
 		switch {
@@ -449,9 +468,12 @@ class Entry(NamedTuple):
 		if noDefault != "" && e.Kind == scheme.Loss { // which is in the policy
 			noDefault = "policy"
 		}
-		formula := inQuotes.ReplaceAllStringFunc(e.Formula, func(word string) string { return "`" + python.name(strings.Trim(word, "`")) + "`" })
+		formula := inQuotes.ReplaceAllStringFunc(e.Formula, func(word string) string {
+			return "`" + python.name(strings.Trim(word, "`")) + "`"
+		})
 		fmt.Fprintf(&out, "    Entry(\n        %q, %s, %q,\n        %q,\n        %q,\n        %q,\n        %q, %s, %q,\n        {%s},\n        %s,\n        %s, %q, {%s}, %q,\n    ),\n",
-			e.Name, tuple(e.Synonyms), e.Title, e.Doc, e.Source, formula, e.Kind.String(), tuple(e.Of), e.C, defaults, tuple(e.Reads), python.truth[e.SingleEntropies], e.One, strings.Join(without, ", "), noDefault)
+			e.Name, tuple(e.Synonyms), e.Title, e.Doc, e.Source, formula, e.Kind.String(), tuple(e.Of), e.C, defaults,
+			tuple(e.Reads), python.truth[e.SingleEntropies], e.One, strings.Join(without, ", "), noDefault)
 	}
 	out.WriteString(")\n\"\"\"The catalogue, in the order of reports.\"\"\"\n")
 	return out.String(), nil
@@ -477,7 +499,8 @@ var (
 func pythonFunction(out *strings.Builder, docs map[string]string, f *function) {
 	fmt.Fprintf(out, "\ndef %s(\n    batch: Batch,\n    *,\n", f.C)
 	var explained, values []string
-	reads := tuple(strings.Split(strings.ReplaceAll(strings.Join(f.Reads, " "), "token_rewards|rewards", "token_rewards"), " "))
+	reads := tuple(strings.Split(strings.ReplaceAll(strings.Join(f.Reads, " "), "token_rewards|rewards",
+		"token_rewards"), " "))
 	if f.defaults != nil {
 		typ := reflect.TypeOf(f.defaults)
 		for field, v := range reflect.ValueOf(f.defaults).Fields() {
@@ -493,16 +516,19 @@ func pythonFunction(out *strings.Builder, docs map[string]string, f *function) {
 			case reflect.Slice:
 				annotation, value = "Optional[Sequence[float]]", fmt.Sprintf("of_parts(%q, %s, batch)", name, name)
 			case reflect.Uint8:
-				annotation, value = "str", fmt.Sprintf("choice(%q, %s, _generated.%sS)", name, name, strings.ToUpper(kind))
+				annotation, value = "str", fmt.Sprintf("choice(%q, %s, _generated.%sS)", name, name,
+					strings.ToUpper(kind))
 				names := native.Names(problem.Argument{C: kind})
 				if comment == "" {
 					comment = quoted(names[:1])
 					for i, name := range names[1:] {
-						comment += map[bool]string{true: " or ", false: ", "}[i == len(names)-2] + quoted([]string{name})
+						comment += map[bool]string{true: " or ", false: ", "}[i == len(names)-2] +
+							quoted([]string{name})
 					}
 				}
 				if kind == "scope" {
-					reads = strings.Replace(reads, "\"group_ids\", ", "", 1) + " + ((\"group_ids\",) if scope == \"group\" else ())"
+					reads = strings.Replace(reads, "\"group_ids\", ", "", 1) +
+						" + ((\"group_ids\",) if scope == \"group\" else ())"
 				}
 			}
 			preset := " = " + python.value("", v)
@@ -521,10 +547,12 @@ func pythonFunction(out *strings.Builder, docs map[string]string, f *function) {
 	text = strings.ReplaceAll(wrap(text, 88), "\n\t", "\n    ")
 	// The last paragraph has the shapes and the errors.
 	fmt.Fprintf(out, "    out: Optional[ArrayLike] = None,\n) -> Any:\n    \"\"\"%s\n\n    %s\n\n    An error is an InputError, which is a ValueError.\n    \"\"\"\n",
-		strings.ReplaceAll(strings.ReplaceAll(text, "\n", "\n    "), "\n    \n", "\n\n"), strings.ReplaceAll(strings.Join(explained, "\n"), "\n", "\n    "))
+		strings.ReplaceAll(strings.ReplaceAll(text, "\n", "\n    "), "\n    \n", "\n\n"),
+		strings.ReplaceAll(strings.Join(explained, "\n"), "\n", "\n    "))
 	options := "None"
 	if f.defaults != nil {
-		fmt.Fprintf(out, "    options = _generated.%s(\n        %s,\n    )\n", optionsClass(f), strings.Join(values, ",\n        "))
+		fmt.Fprintf(out, "    options = _generated.%s(\n        %s,\n    )\n", optionsClass(f),
+			strings.Join(values, ",\n        "))
 		options = "options"
 	}
 	unit := ""

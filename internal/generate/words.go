@@ -122,9 +122,11 @@ type language struct {
 }
 
 var (
-	languageC = language{problem.Snake, enumerator, "batch->", "NULL", "__builtin_inf()", map[bool]string{false: "0", true: "1"}}
-	python    = language{func(field string) string { return pythonName(problem.Snake(field)) }, func(_, name string) string { return strconv.Quote(name) },
-		"batch.", "None", "inf", map[bool]string{false: "False", true: "True"}}
+	languageC = language{problem.Snake, enumerator, "batch->", "NULL", "__builtin_inf()",
+		map[bool]string{false: "0", true: "1"}}
+	python = language{func(field string) string { return pythonName(problem.Snake(field)) },
+		func(_, name string) string { return strconv.Quote(name) }, "batch.", "None", "inf",
+		map[bool]string{false: "False", true: "True"}}
 	// ofCtypes writes what Python hands to C.
 	ofCtypes = language{python.name, func(argument, name string) string {
 		return strconv.Itoa(slices.Index(native.Names(problem.Argument{C: argument}), name))
@@ -192,7 +194,9 @@ func (l language) valuesOf(c reflect.Type, options any) string {
 // text returns what a function does: the comment of Go's method in the words of a language. A
 // paragraph that begins with "In Go, " is of what the other languages do not have.
 func (l language) text(docs map[string]string, f *function) string {
-	paragraphs := slices.DeleteFunc(strings.Split(docs[f.Method], "\n\n"), func(p string) bool { return strings.HasPrefix(p, "In Go, ") })
+	paragraphs := slices.DeleteFunc(strings.Split(docs[f.Method], "\n\n"), func(p string) bool {
+		return strings.HasPrefix(p, "In Go, ")
+	})
 	return strings.ReplaceAll(l.words(f, strings.Join(paragraphs, "\n\n")), " of b ", " of the batch ")
 }
 
@@ -265,11 +269,13 @@ func inWordsOf(prefix string, name, option func(string) string) *strings.Replace
 	for _, f := range functions() {
 		names["Default"+f.Method] = prefix + name(f.C)
 	}
-	for _, word := range []string{"KFuture", "Zeta", "EntropyLow", "CovLow", "Low", "Buffer", "Bonus", "Omega", "Beta", "Guard", "Lambda", "ClipHigh", "DecayPos", "PowerNeg", "DecayNeg"} {
+	for _, word := range []string{"KFuture", "Zeta", "EntropyLow", "CovLow", "Low", "Buffer", "Bonus", "Omega", "Beta",
+		"Guard", "Lambda", "ClipHigh", "DecayPos", "PowerNeg", "DecayNeg"} {
 		names[word] = option(word)
 	}
 	var pairs []string
-	longest := func(a, b string) int { return len(b) - len(a) } // GRPOSLoss before GRPOS before GRPO: the first that fits is taken
+	// GRPOSLoss is before GRPOS, and GRPOS before GRPO: the first that fits is taken.
+	longest := func(a, b string) int { return len(b) - len(a) }
 	for _, word := range sortedKeys(names, longest) {
 		pairs = append(pairs, word, names[word])
 	}

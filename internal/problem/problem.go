@@ -92,13 +92,15 @@ var (
 	RangeEnd    = coded("RANGE_END", "is %v, want at most %v, the elements of x", "ii")
 	Reward      = coded("REWARD", "is %v, want a finite reward", "f")
 	// Spans.
-	SpanTokens     = coded("SPAN_TOKENS", "has %v elements, want at most %v: tokens of spans are counted in 32 bits", "ii")
+	SpanTokens = coded("SPAN_TOKENS", "has %v elements, want at most %v: tokens of spans are counted in 32 bits",
+		"ii")
 	SpanOrder      = coded("SPAN_ORDER", "is %v, want -1 to %v: spans are numbered from 0 in the order in which they appear", "ii")
-	SpanTrajectory = coded("SPAN_TRAJECTORY", "is %v in trajectory %v, but that span began in an earlier trajectory", "ii")
-	SpanMissing    = coded("SPAN_MISSING", "is -1 at a response token (role %v), want its span", "i")
-	SpanCount      = coded("SPAN_COUNT", "has %v spans, want at most %v, for which the workspace was made", "ii")
-	SpanEmpty      = coded("SPAN_EMPTY", "has no response token in span %v, want at least one in each", "i")
-	SpanMean       = coded("SPAN_MEAN", "is %v in span %v, want a finite number of at most 1e+30", "fi")
+	SpanTrajectory = coded("SPAN_TRAJECTORY",
+		"is %v in trajectory %v, but that span began in an earlier trajectory", "ii")
+	SpanMissing = coded("SPAN_MISSING", "is -1 at a response token (role %v), want its span", "i")
+	SpanCount   = coded("SPAN_COUNT", "has %v spans, want at most %v, for which the workspace was made", "ii")
+	SpanEmpty   = coded("SPAN_EMPTY", "has no response token in span %v, want at least one in each", "i")
+	SpanMean    = coded("SPAN_MEAN", "is %v in span %v, want a finite number of at most 1e+30", "fi")
 	// Options of a loss.
 	Positive = coded("POSITIVE", "is %v, want a finite number above 0", "d")
 	Spanless = coded("SPANLESS", "is %v, want %v: there are no spans here", "nn")
@@ -209,7 +211,7 @@ var Arguments = arguments(
 	"Returns", "NewValues", "Clip", "DecayNeg", "DecayPos", "KL", "KLCoef", "Policy", "PowerNeg", "PowerPos",
 	"RatioCap", "Sequence", "TauNeg", "TauPos", "old", "RolloutLogprobs", "delta", "High", "Level", "Low",
 	"Statistic", "TeacherLogprobs", "Filter", "HalfLife", "Safety", "SumSqProbs", "RewardParts", "Parts",
-	"RewardWeights", "CovCoef", "CovHigh", "CovLow", "CovShare",
+	"RewardWeights", "CovCoef", "CovHigh", "CovLow", "CovShare", "Mu",
 )
 
 // arguments returns the arguments of these names in Go.

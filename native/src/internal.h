@@ -348,6 +348,10 @@ double rw_whitening(int64_t n, double squares);
 
 /* ---- reinforce.c ---- */
 
+/* Sets *mean to that of x over the n response tokens, and *squares to the sum of squares about
+ * it: token t in lane t mod 16. */
+void rw_spread64(const double *x, const reweight_batch *batch, int64_t n, double *mean, double *squares);
+
 /* Sets advantages to those of the trajectories, whitened over the response tokens of the
  * batch. Takes 8 bytes of scratch for each trajectory. */
 void rw_whiten_outcomes(arena *a, const reweight_batch *batch, float *advantages, const double *relative);

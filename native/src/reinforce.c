@@ -25,23 +25,6 @@ int64_t rw_reinforce_scratch(int64_t tokens, int64_t trajectories) {
 	return max_i64(8 * tokens, rw_grpo_scratch(trajectories) + 16 * trajectories);
 }
 
-/* Sets *mean to that of x over the n response tokens, and *squares to the sum of squares about
- * it: token t in lane t mod 16. */
-static void spread(const double *x, const reweight_batch *batch, int64_t n, double *mean, double *squares) {
-	double lane[LANES];
-	for (int j = 0; j < LANES; j++) lane[j] = 0;
-	for (int64_t t = 0; t < batch->tokens; t++)
-		if (batch->role[t] != REWEIGHT_ROLE_MASKED) lane[t % LANES] += x[t];
-	*mean = tree(lane) / (double)max_i64(n, 1);
-	for (int j = 0; j < LANES; j++) lane[j] = 0;
-	for (int64_t t = 0; t < batch->tokens; t++) {
-		if (batch->role[t] == REWEIGHT_ROLE_MASKED) continue;
-		double d = x[t] - *mean;
-		lane[t % LANES] += d * d;
-	}
-	*squares = tree(lane);
-}
-
 int reweight_reinforce_plus_plus(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                                  const reweight_reinforce_plus_plus_options *options, reweight_error *error) {
 	USUAL_ARITHMETIC;
@@ -64,13 +47,28 @@ int reweight_reinforce_plus_plus(const reweight_workspace *ws, float *advantages
 	}
 	int64_t n = rw_responses(batch->role, T);
 	double mean, squares;
-	spread(sums, batch, n, &mean, &squares);
+	rw_spread64(sums, batch, n, &mean, &squares);
 	if (!is_finite(mean))
 		return rw_not_finite_response(REWEIGHT_ARG_TOKEN_REWARDS, batch->token_rewards, batch->role, T, error);
 	double f = rw_whitening(n, squares);
 	for (int64_t t = 0; t < T; t++)
 		advantages[t] = batch->role[t] != REWEIGHT_ROLE_MASKED ? (float)((sums[t] - mean) * f) : 0;
 	return REWEIGHT_OK;
+}
+
+void rw_spread64(const double *x, const reweight_batch *batch, int64_t n, double *mean, double *squares) {
+	double lane[LANES];
+	for (int j = 0; j < LANES; j++) lane[j] = 0;
+	for (int64_t t = 0; t < batch->tokens; t++)
+		if (batch->role[t] != REWEIGHT_ROLE_MASKED) lane[t % LANES] += x[t];
+	*mean = tree(lane) / (double)max_i64(n, 1);
+	for (int j = 0; j < LANES; j++) lane[j] = 0;
+	for (int64_t t = 0; t < batch->tokens; t++) {
+		if (batch->role[t] == REWEIGHT_ROLE_MASKED) continue;
+		double d = x[t] - *mean;
+		lane[t % LANES] += d * d;
+	}
+	*squares = tree(lane);
 }
 
 int reweight_reinforce_plus_plus_baseline(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,

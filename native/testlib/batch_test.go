@@ -74,7 +74,8 @@ func TestScratch(t *testing.T) {
 			return err
 		},
 		"Loss, spans": func(c randomcalls.Caller, out []float32) error {
-			opt := reweight.LossOptions{Policy: reweight.GSPO{ClipLow: 3e-4, ClipHigh: 4e-4, Sequence: reweight.SequenceSpan}}
+			opt := reweight.LossOptions{Policy: reweight.GSPO{ClipLow: 3e-4, ClipHigh: 4e-4,
+				Sequence: reweight.SequenceSpan}}
 			_, err := c.Loss(out, nil, b, opt)
 			return err
 		},
@@ -112,7 +113,8 @@ func TestScratch(t *testing.T) {
 					if d := randomcalls.Differ(randomcalls.Outcome{out}, randomcalls.Outcome{want}); d != nil {
 						t.Errorf("%s, %v, %d bytes less: %v", name, r.ISA(), lack, d)
 					}
-				case input == nil || input.Arg != "scratch" && input.Arg != "scratch_size" || input.Index != -1 || lack == 0:
+				case input == nil || input.Arg != "scratch" && input.Arg != "scratch_size" ||
+					input.Index != -1 || lack == 0:
 					t.Errorf("%s, %v, %d bytes less: %v", name, r.ISA(), lack, err)
 				case slices.Max(out) != 0 || slices.Min(out) != 0:
 					t.Errorf("%s, %v, %d bytes less: an output is written", name, r.ISA(), lack)

@@ -26,12 +26,14 @@ func idsOf(v *randomcalls.View, ids []int32) rowIDs {
 }
 
 // TokenStatsOf calls TokenStats on a view of the rows.
-func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
+func (r *Runner) TokenStatsOf(v *randomcalls.View, dst reweight.Stats, logits reweight.Logits, ids []int32,
+	opt reweight.TokenStatsOptions) error {
 	return r.tokenStats(dst, spread(logits, v.Spread(logits, v.Gap), v.Gap), idsOf(v, ids), opt)
 }
 
 // RowGradientOf calls RowGradient on a view of the rows.
-func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
+func (r *Runner) RowGradientOf(v *randomcalls.View, dst, logits reweight.Logits, ids []int32,
+	of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
 	to, from, gap := v.SpreadBoth(dst, logits)
 	err := r.rowGradient(spread(dst, to, gap), spread(logits, from, v.Gap), idsOf(v, ids), of, opt)
 	if err != nil {
@@ -63,7 +65,8 @@ func (r *Runner) TokenStatsOfRows(dst reweight.Stats, logits Rows, ids []int64, 
 }
 
 // RowGradientOfRows calls RowGradient without any check of lengths.
-func (r *Runner) RowGradientOfRows(dst, logits Rows, ids []int64, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
+func (r *Runner) RowGradientOfRows(dst, logits Rows, ids []int64, of reweight.RowGradientInput,
+	opt reweight.RowGradientOptions) error {
 	return r.rowGradient(dst.view(), logits.view(), rowIDs{wide: ids}, of, opt)
 }
 

@@ -19,7 +19,8 @@ import (
 // thread for each 65,536 logits at most.
 func TestWorkers(t *testing.T) {
 	l := testlib.Open(t)
-	for _, shape := range []struct{ rows, vocab int }{{1, 200_000}, {2, 70_001}, {5, 70_001}, {65, 4097}, {400, 655}, {3000, 66}, {20_000, 7}} {
+	for _, shape := range []struct{ rows, vocab int }{{1, 200_000}, {2, 70_001}, {5, 70_001}, {65, 4097}, {400, 655},
+		{3000, 66}, {20_000, 7}} {
 		for _, dtype := range []reweight.DType{reweight.DTypeF32, reweight.DTypeBF16} {
 			t.Run(fmt.Sprintf("%v/%d x %d", dtype, shape.rows, shape.vocab), func(t *testing.T) {
 				t.Parallel()
@@ -40,10 +41,13 @@ func TestWorkers(t *testing.T) {
 							logits.BF16[i] = reweight.ToBF16(v)
 						}
 					}
-					dst := reweight.Stats{LSE: make([]float32, shape.rows), Entropy: make([]float32, shape.rows), Logprob: make([]float32, shape.rows)}
+					dst := reweight.Stats{LSE: make([]float32, shape.rows), Entropy: make([]float32, shape.rows),
+						Logprob: make([]float32, shape.rows)}
 					err := c.TokenStats(dst, logits, ids, reweight.DefaultTokenStats)
 					if err == nil { // in place
-						err = c.RowGradient(logits, logits, ids, reweight.RowGradientInput{Logprobs: dst.Logprob, Entropy: dst.Entropy, Grad: grad, GradEntropy: grad}, reweight.DefaultRowGradient)
+						err = c.RowGradient(logits, logits, ids,
+							reweight.RowGradientInput{Logprobs: dst.Logprob, Entropy: dst.Entropy, Grad: grad,
+								GradEntropy: grad}, reweight.DefaultRowGradient)
 					}
 					return randomcalls.Outcome{err, dst, logits}
 				}
@@ -89,7 +93,8 @@ func TestFarApart(t *testing.T) {
 		for _, id := range []int64{5, 1 << 32, 1<<32 + 1, -1 << 32, math.MinInt64, math.MaxInt64} {
 			err := r.TokenStatsOfRows(got, far, []int64{0, id, 0}, reweight.DefaultTokenStats)
 			problem := fmt.Sprintf("is %d, want 0 to 4, for rows of 5 logits", id)
-			if err == nil || *err.(*reweight.InputError) != (reweight.InputError{Arg: "ids", Index: 1, Problem: problem}) {
+			want := reweight.InputError{Arg: "ids", Index: 1, Problem: problem}
+			if err == nil || *err.(*reweight.InputError) != want {
 				t.Errorf("%v, id %d: error %v", r.ISA(), id, err)
 			}
 		}
@@ -108,7 +113,8 @@ func TestWrongRows(t *testing.T) {
 		return r.TokenStatsOfRows(reweight.Stats{Logprob: out}, logits, ids, reweight.DefaultTokenStats)
 	}
 	gradient := func(r *testlib.Runner, dst testlib.Rows) error {
-		return r.RowGradientOfRows(dst, good, ids, reweight.RowGradientInput{Logprobs: x[:2], Grad: x[:2]}, reweight.DefaultRowGradient)
+		return r.RowGradientOfRows(dst, good, ids, reweight.RowGradientInput{Logprobs: x[:2], Grad: x[:2]},
+			reweight.DefaultRowGradient)
 	}
 	with := func(change func(*testlib.Rows)) testlib.Rows {
 		rows := good
@@ -139,13 +145,17 @@ func TestWrongRows(t *testing.T) {
 		},
 		"dst data": func(r *testlib.Runner) error { return gradient(r, with(func(l *testlib.Rows) { l.Data = nil })) },
 		"logprobs none": func(r *testlib.Runner) error {
-			return r.RowGradientOfRows(good, good, ids, reweight.RowGradientInput{Grad: x[:2]}, reweight.DefaultRowGradient)
+			return r.RowGradientOfRows(good, good, ids, reweight.RowGradientInput{Grad: x[:2]},
+				reweight.DefaultRowGradient)
 		},
 		"entropy none": func(r *testlib.Runner) error {
-			return r.RowGradientOfRows(good, good, ids, reweight.RowGradientInput{Logprobs: x[:2], Grad: x[:2], GradEntropy: x[:2]}, reweight.DefaultRowGradient)
+			return r.RowGradientOfRows(good, good, ids,
+				reweight.RowGradientInput{Logprobs: x[:2], Grad: x[:2], GradEntropy: x[:2]},
+				reweight.DefaultRowGradient)
 		},
 		"grad none": func(r *testlib.Runner) error {
-			return r.RowGradientOfRows(good, good, ids, reweight.RowGradientInput{Logprobs: x[:2]}, reweight.DefaultRowGradient)
+			return r.RowGradientOfRows(good, good, ids, reweight.RowGradientInput{Logprobs: x[:2]},
+				reweight.DefaultRowGradient)
 		},
 		"workers":  func(r *testlib.Runner) error { return stats(l.Runner(r.ISA(), -1), good, ids) },
 		"ISA":      func(r *testlib.Runner) error { return stats(l.Runner(99, 1), good, ids) },
@@ -181,7 +191,8 @@ func TestOneRow(t *testing.T) {
 		must.Do(r.TokenStatsOfRows(reweight.Stats{Logprob: logprobs}, row, ids, reweight.DefaultTokenStats))
 		dst := row
 		dst.Stride = 0
-		must.Do(r.RowGradientOfRows(dst, row, ids, reweight.RowGradientInput{Logprobs: logprobs, Grad: grad}, reweight.DefaultRowGradient))
+		must.Do(r.RowGradientOfRows(dst, row, ids, reweight.RowGradientInput{Logprobs: logprobs, Grad: grad},
+			reweight.DefaultRowGradient))
 		if x[0] >= 0 || x[1] >= 0 || x[2] <= 0 {
 			t.Errorf("%v: the gradient is %v", r.ISA(), x)
 		}

@@ -135,7 +135,8 @@ func (r *Runner) result(code C.int, inBatch bool) error {
 	case code != C.REWEIGHT_BAD_INPUT || r.failure.index == untouched:
 		return fmt.Errorf("testlib: a call returns %d, with an index of %d", code, r.failure.index)
 	}
-	report := problem.Report{Code: uint32(r.failure.code), Argument: uint32(r.failure.argument), Index: int64(r.failure.index)}
+	report := problem.Report{Code: uint32(r.failure.code), Argument: uint32(r.failure.argument),
+		Index: int64(r.failure.index)}
 	for i, v := range r.failure.values {
 		report.Values[i] = int64(v)
 	}

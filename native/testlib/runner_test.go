@@ -61,7 +61,8 @@ func compare(tr randomcalls.Trial, seed uint64, runners []*testlib.Runner) (want
 	want = tr.Run(drawn, plain())
 	for _, r := range runners {
 		d := randomcalls.New(seed, false)
-		if err := cmp.Or(randomcalls.Differ(tr.Run(d, r), want), randomcalls.Differ(d.Arrays(), drawn.Arrays())); err != nil {
+		if err := cmp.Or(randomcalls.Differ(tr.Run(d, r), want),
+			randomcalls.Differ(d.Arrays(), drawn.Arrays())); err != nil {
 			return nil, fmt.Errorf("%v, seed %d: %w", r.ISA(), seed, err)
 		}
 	}
@@ -162,7 +163,8 @@ func TestEveryMethod(t *testing.T) {
 		if slices.ContainsFunc(native.OfCatalogue(), func(e *scheme.Entry) bool { return e.C == string(f[1]) }) {
 			continue // they have one call for all
 		}
-		if !bytes.Contains(calls, []byte(" f("+string(f[1])+")")) && !bytes.Contains(calls, []byte("\tf("+string(f[1])+")")) {
+		if !bytes.Contains(calls, []byte(" f("+string(f[1])+")")) &&
+			!bytes.Contains(calls, []byte("\tf("+string(f[1])+")")) {
 			t.Errorf("calls.h has no %s", f[1])
 		}
 	}

@@ -18,14 +18,17 @@ import (
 // batch returns the batch as the library takes it. An array without elements is not set.
 func batch(b *reweight.Batch) C.reweight_batch {
 	c := C.reweight_batch{
-		tokens: C.int64_t(b.Tokens()), trajectories: C.int64_t(b.Trajectories()), seq_offsets: int64s(b.SeqOffsets), role: roles(orNil(b.Role)),
-		group_ids: int32s(orNil(b.GroupIDs)), span_ids: int32s(orNil(b.SpanIDs)), anchors: int32s(orNil(b.Anchors)),
-		rewards: floats(orNil(b.Rewards)), ref_energy: floats(orNil(b.RefEnergy)), entropy: floats(orNil(b.Entropy)),
-		old_logprobs: floats(orNil(b.OldLogprobs)), logprobs: floats(orNil(b.Logprobs)), ref_logprobs: floats(orNil(b.RefLogprobs)),
-		ref_entropy: floats(orNil(b.RefEntropy)), advantages: floats(orNil(b.Advantages)), values: floats(orNil(b.Values)),
-		rollout_logprobs: floats(orNil(b.RolloutLogprobs)), token_rewards: floats(orNil(b.TokenRewards)), span_rewards: floats(orNil(b.SpanRewards)),
-		returns: floats(orNil(b.Returns)), new_values: floats(orNil(b.NewValues)), teacher_logprobs: floats(orNil(b.TeacherLogprobs)),
-		sum_sq_probs: floats(orNil(b.SumSqProbs)), reward_parts: floats(orNil(b.RewardParts)),
+		tokens: C.int64_t(b.Tokens()), trajectories: C.int64_t(b.Trajectories()), seq_offsets: int64s(b.SeqOffsets),
+		role: roles(orNil(b.Role)), group_ids: int32s(orNil(b.GroupIDs)), span_ids: int32s(orNil(b.SpanIDs)),
+		anchors: int32s(orNil(b.Anchors)), rewards: floats(orNil(b.Rewards)), ref_energy: floats(orNil(b.RefEnergy)),
+		entropy: floats(orNil(b.Entropy)), old_logprobs: floats(orNil(b.OldLogprobs)),
+		logprobs: floats(orNil(b.Logprobs)), ref_logprobs: floats(orNil(b.RefLogprobs)),
+		ref_entropy: floats(orNil(b.RefEntropy)), advantages: floats(orNil(b.Advantages)),
+		values: floats(orNil(b.Values)), rollout_logprobs: floats(orNil(b.RolloutLogprobs)),
+		token_rewards: floats(orNil(b.TokenRewards)), span_rewards: floats(orNil(b.SpanRewards)),
+		returns: floats(orNil(b.Returns)), new_values: floats(orNil(b.NewValues)),
+		teacher_logprobs: floats(orNil(b.TeacherLogprobs)), sum_sq_probs: floats(orNil(b.SumSqProbs)),
+		reward_parts: floats(orNil(b.RewardParts)),
 	}
 	if len(b.RewardParts) > 0 {
 		c.parts = C.int64_t(len(b.RewardParts) / b.Trajectories())
@@ -41,8 +44,9 @@ func orNil[E any](x []E) []E {
 	return x
 }
 
-// ActFocus is that of *reweight.Workspace.
-func (r *Runner) ActFocus(weights []float32, b *reweight.Batch, opt reweight.ActFocusOptions) (reweight.ActFocusResult, error) {
+// ActFocus is the method of *reweight.Workspace in C.
+func (r *Runner) ActFocus(weights []float32, b *reweight.Batch,
+	opt reweight.ActFocusOptions) (reweight.ActFocusResult, error) {
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
 	defer C.free(ws.scratch)
 	result := &r.actFocus
@@ -53,18 +57,20 @@ func (r *Runner) ActFocus(weights []float32, b *reweight.Batch, opt reweight.Act
 	if err := r.result(code, true); err != nil {
 		return reweight.ActFocusResult{}, err
 	}
-	return reweight.ActFocusResult{Actions: int(r.actFocus.actions), Mean: float64(r.actFocus.mean), Sigma: float64(r.actFocus.sigma)}, nil
+	return reweight.ActFocusResult{Actions: int(r.actFocus.actions), Mean: float64(r.actFocus.mean),
+		Sigma: float64(r.actFocus.sigma)}, nil
 }
 
-// AEM is that of *reweight.Workspace.
+// AEM is the method of *reweight.Workspace in C.
 func (r *Runner) AEM(factors []float32, b *reweight.Batch, opt reweight.AEMOptions) error {
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spansOf(b))
 	defer C.free(ws.scratch)
-	options := C.reweight_aem_options{lambda: C.double(opt.Lambda), guard: C.double(opt.Guard), scope: C.int32_t(opt.Scope)}
+	options := C.reweight_aem_options{lambda: C.double(opt.Lambda), guard: C.double(opt.Guard),
+		scope: C.int32_t(opt.Scope)}
 	return r.result(C.call_aem(r.functions, ws, floats(factors), batch(b), options, r.errorOf()), true)
 }
 
-// GRPO is that of *reweight.Workspace.
+// GRPO is the method of *reweight.Workspace in C.
 func (r *Runner) GRPO(advantages []float32, b *reweight.Batch, opt reweight.GRPOOptions) error {
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), 0)
 	defer C.free(ws.scratch)
@@ -75,10 +81,11 @@ func (r *Runner) GRPO(advantages []float32, b *reweight.Batch, opt reweight.GRPO
 	return r.result(C.call_grpo(r.functions, ws, floats(advantages), batch(b), options, r.errorOf()), true)
 }
 
-// GAE is that of *reweight.Workspace.
+// GAE is the method of *reweight.Workspace in C.
 func (r *Runner) GAE(advantages, returns, rewards []float32, b *reweight.Batch, opt reweight.GAEOptions) error {
 	options := C.reweight_gae_options{gamma: C.double(opt.Gamma), lambda: C.double(opt.Lambda)}
-	return r.result(C.call_gae(r.functions, r.workspace(), floats(advantages), floats(returns), floats(rewards), batch(b), options, r.errorOf()), true)
+	return r.result(C.call_gae(r.functions, r.workspace(), floats(advantages), floats(returns), floats(rewards),
+		batch(b), options, r.errorOf()), true)
 }
 
 // spansOf returns for how many spans a call on the batch needs scratch memory.
@@ -90,33 +97,40 @@ func spansOf(b *reweight.Batch) int {
 	return spans
 }
 
-// Loss is that of *reweight.Workspace.
-func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch, opt reweight.LossOptions) (reweight.LossResult, error) {
+// Loss is the method of *reweight.Workspace in C.
+func (r *Runner) Loss(grad, weights []float32, b *reweight.Batch,
+	opt reweight.LossOptions) (reweight.LossResult, error) {
 	ws := r.workspaceFor(b.Tokens(), b.Trajectories(), spansOf(b))
 	defer C.free(ws.scratch)
-	code := C.call_loss(r.functions, ws, &r.loss, floats(grad), floats(weights), batch(b), r.lossOptions(opt), r.errorOf())
+	code := C.call_loss(r.functions, ws, &r.loss, floats(grad), floats(weights), batch(b), r.lossOptions(opt),
+		r.errorOf())
 	if err := r.result(code, true); err != nil {
 		return reweight.LossResult{}, err
 	}
 	q := &r.loss
-	return reweight.LossResult{Loss: float64(q.loss), Tokens: int(q.tokens), WeightSum: float64(q.weight_sum), ClipFraction: float64(q.clip_fraction), MeanLogRatio: float64(q.mean_log_ratio),
-		KL: float64(q.kl), KLLoss: float64(q.kl_loss)}, nil
+	return reweight.LossResult{Loss: float64(q.loss), Tokens: int(q.tokens), WeightSum: float64(q.weight_sum),
+		ClipFraction: float64(q.clip_fraction), MeanLogRatio: float64(q.mean_log_ratio), KL: float64(q.kl),
+		KLLoss: float64(q.kl_loss)}, nil
 }
 
-// KLRewards is that of *reweight.Workspace.
+// KLRewards is the method of *reweight.Workspace in C.
 func (r *Runner) KLRewards(rewards []float32, b *reweight.Batch, opt reweight.KLRewardsOptions) error {
 	options := C.reweight_kl_rewards_options{kl: C.int32_t(opt.KL), kl_coef: C.double(opt.KLCoef)}
-	return r.result(C.call_kl_rewards(r.functions, r.workspace(), floats(rewards), batch(b), options, r.errorOf()), true)
+	return r.result(C.call_kl_rewards(r.functions, r.workspace(), floats(rewards), batch(b), options, r.errorOf()),
+		true)
 }
 
-// ValueLoss is that of *reweight.Workspace.
-func (r *Runner) ValueLoss(grad []float32, b *reweight.Batch, opt reweight.ValueLossOptions) (reweight.ValueLossResult, error) {
-	options := C.reweight_value_loss_options{clip: C.double(opt.Clip), norm_length: C.int64_t(opt.NormLength), aggregation: C.int32_t(opt.Aggregation)}
+// ValueLoss is the method of *reweight.Workspace in C.
+func (r *Runner) ValueLoss(grad []float32, b *reweight.Batch,
+	opt reweight.ValueLossOptions) (reweight.ValueLossResult, error) {
+	options := C.reweight_value_loss_options{clip: C.double(opt.Clip), norm_length: C.int64_t(opt.NormLength),
+		aggregation: C.int32_t(opt.Aggregation)}
 	code := C.call_value_loss(r.functions, r.workspace(), &r.value, floats(grad), batch(b), options, r.errorOf())
 	if err := r.result(code, true); err != nil {
 		return reweight.ValueLossResult{}, err
 	}
-	return reweight.ValueLossResult{Loss: float64(r.value.loss), Tokens: int(r.value.tokens), ClipFraction: float64(r.value.clip_fraction)}, nil
+	return reweight.ValueLossResult{Loss: float64(r.value.loss), Tokens: int(r.value.tokens),
+		ClipFraction: float64(r.value.clip_fraction)}, nil
 }
 
 // Scheme calls the function of an entry of the catalogue.
@@ -127,7 +141,8 @@ func (r *Runner) Scheme(e *scheme.Entry, dst []float32, b *reweight.Batch, opt a
 	defer pinner.Unpin()
 	name := C.CString("reweight_" + e.C)
 	defer C.free(unsafe.Pointer(name))
-	return r.result(C.call_scheme(r.functions, name, ws, floats(dst), batch(b), layOut(opt, &pinner), r.errorOf()), true)
+	return r.result(C.call_scheme(r.functions, name, ws, floats(dst), batch(b), layOut(opt, &pinner), r.errorOf()),
+		true)
 }
 
 // layOut returns the options as C has them, or nil. What they point at is pinned.

@@ -28,6 +28,7 @@ __all__ = [
     "gpg_advantages",
     "empg",
     "entropy_mask",
+    "clip_b",
     "rollout_correction",
     "reject",
     "off_policy_mask",
@@ -582,6 +583,39 @@ def entropy_mask(
     return run_scheme("entropy_mask", batch, options, ("entropy",), out)
 
 
+def clip_b(
+    batch: Batch,
+    *,
+    mu: float = 2.5,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns weights[t] to 0 at the response tokens with A_t < 0 at which a step would change
+    the entropy of the policy by far more than at others, and to 1 at the rest (arXiv
+    2602.03392; Trinity-RFT, ClipBAdvantageFn):
+
+        S_t = p_t (entropy[t] + log p_t)    log p_t = old_logprobs[t]
+        w_t = 0 where A_t < 0 and S_t - mean < -mu std, else 1
+
+    with the mean and the standard deviation (n) of S over the n response tokens of the
+    batch. S is below 0 at tokens that are less likely than the entropy lets expect: to make
+    them less likely still sharpens the policy. A standard deviation below 1e-12 leaves out
+    nothing. Masked tokens get 0.
+
+    weights, role, old_logprobs, entropy and advantages have one element per token; weights
+    may be any of those three float arrays. A wrong shape or option, or a value of a
+    response token that is not finite, is an error, and weights is not written.
+
+    mu: standard deviations below the mean from which on tokens are left out, above 0
+    out: the array for weights, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.ClipBOptions(
+        number("mu", mu),
+    )
+    return run_scheme("clip_b", batch, options, ("advantages", "old_logprobs", "entropy"), out)
+
+
 def rollout_correction(
     batch: Batch,
     *,
@@ -1100,6 +1134,16 @@ ENTRIES = (
         "weight", (), "entropy_mask",
         {"rho": 0.2},
         ("entropy",),
+        True, "", {}, "",
+    ),
+    Entry(
+        "clip_b", (), "Clip_B",
+        "0 for advantages below 0 where they would sharpen the policy most",
+        "2602.03392",
+        "0 where A < 0 and S is below its mean over the batch by more than `mu` standard deviations, else 1; S = e^l_old (H + l_old)",
+        "weight", (), "clip_b",
+        {"mu": 2.5},
+        ("advantages", "old_logprobs", "entropy"),
         True, "", {}, "",
     ),
     Entry(

@@ -45,6 +45,16 @@ SIGNAL_ARRAYS = {
     "log_ratio": ("old_logprobs", "ref_logprobs"),
 }
 
+# The texts around actions, as chat templates and prompts write them.
+TAG_PRESETS = {
+    "answer": (("<answer>", "</answer>"),),
+    "tool_call": (("<tool_call>", "</tool_call>"),),
+    "json": (("{", "}"),),
+    "react": (("Action:", "\n"), ("Action Input:", "\n"), ("Final Answer:", ""),),
+    "boxed": (("\\boxed{", "}"),),
+    "code": (("```", "```"),),
+}
+
 # The policy losses by their numbers of which that is so: the factor of a token is that of its
 # sequence; the sequence may be the span; it chooses among the tokens of a call.
 BY_SEQUENCE = (1, 2, 7, 10)
@@ -250,6 +260,7 @@ ARGUMENTS = {
     106: "cov_high",
     107: "cov_low",
     108: "cov_share",
+    109: "mu",
 }
 
 # ---- reweight.h ----
@@ -713,6 +724,15 @@ class EntropyMaskOptions(Structure):
     ]
 
 
+class ClipBOptions(Structure):
+    """reweight_clip_b_options."""
+
+    mu: float
+    _fields_ = [
+        ("mu", c_double),
+    ]
+
+
 class RolloutCorrectionOptions(Structure):
     """reweight_rollout_correction_options."""
 
@@ -814,6 +834,7 @@ DEFAULT_PASS_AT_K = PassAtKOptions(1e-06, 1)
 DEFAULT_GDPO = GDPOOptions(1e-06, 1, None)
 DEFAULT_EMPG = EMPGOptions(1, 1, 0.05)
 DEFAULT_ENTROPY_MASK = EntropyMaskOptions(0.2)
+DEFAULT_CLIP_B = ClipBOptions(2.5)
 DEFAULT_ROLLOUT_CORRECTION = RolloutCorrectionOptions(0, 0, 0, 2, 0)
 DEFAULT_REJECT = RejectOptions(0, 0.5, 2)
 DEFAULT_FIPO = FIPOOptions(32, 10, 0.2, 1, 4)
@@ -859,6 +880,7 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "gpg_advantages": [c_void_p, POINTER(Batch)],
     "empg": [c_void_p, POINTER(Batch), POINTER(EMPGOptions)],
     "entropy_mask": [c_void_p, POINTER(Batch), POINTER(EntropyMaskOptions)],
+    "clip_b": [c_void_p, POINTER(Batch), POINTER(ClipBOptions)],
     "rollout_correction": [c_void_p, POINTER(Batch), POINTER(RolloutCorrectionOptions)],
     "reject": [c_void_p, POINTER(Batch), POINTER(RejectOptions)],
     "off_policy_mask": [c_void_p, POINTER(Batch), POINTER(OffPolicyMaskOptions)],

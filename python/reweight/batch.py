@@ -273,8 +273,9 @@ def roles_from_mask(
     open_tag and close_tag are the token ids of, for example, <answer> and </answer>.
     A tokenizer may write a tag in several ways, by what stands next to it: give the ids
     that it has in the rollouts. A tag lies within one response, a run of the mask. An
-    action begins after an open tag and ends before the next close tag of the same
-    response; without one it is no action. Without tags, no token is ACTION.
+    action begins after an open tag, anew after each further one, and ends before the next
+    close tag of the same response; without one it is no action. Without tags, no token is
+    ACTION.
 
     response_mask is [T] with seq_offsets, or [B, T] without, as for spans_from_mask;
     token_ids, int32 or int64, has its shape. The result is uint8, of that shape.
@@ -290,15 +291,19 @@ def roles_from_mask(
         if token_ids is None:
             raise InputError("token_ids", "is None, want the token ids in which the tags are looked for")
         ids = _tokens("token_ids", token_ids, (I32, I64), mask)[1]
-        closes = _places(ids, spans, close_tag)
-        end = 0
-        for begin in _places(ids, spans, open_tag) + len(open_tag):
-            if begin - len(open_tag) < end:
-                continue  # within the action before it
-            i = np.searchsorted(closes, begin)
-            if i < len(closes) and spans[closes[i]] == spans[begin - 1]:
-                roles[begin : closes[i]] = ACTION
-                end = closes[i] + len(close_tag)
+        closes = set(_places(ids, spans, close_tag).tolist())
+        opens = set(_places(ids, spans, open_tag).tolist())
+        begin, after = -1, 0  # of the action, if an open tag came, and of what follows the last tag
+        for at in sorted(opens | closes):
+            if begin >= 0 and spans[at] != spans[begin - 1]:
+                begin = -1
+            if at < after:
+                continue  # within the tag before it
+            if begin >= 0 and at in closes:
+                roles[begin:at] = ACTION
+                begin, after = -1, at + len(close_tag)
+            elif at in opens:
+                begin = after = at + len(open_tag)
     return made_like(mask, roles.reshape(mask.shape)).owner
 
 

@@ -28,10 +28,10 @@ def load():
     rollouts.trajectory = np.repeat(np.arange(len(rollouts.rewards)), np.diff(rollouts.seq_offsets))
     rollouts.mask = rollouts.role > 0
     rollouts.tokenizer = Tokenizer(json.loads(metadata["vocab"]))
-    # Tokens 4281 to 4285 end a turn of the form <answer> ... <answer> ... </answer>. The game
-    # rejected it, and the file has no action there; by its tags it has.
+    # Token 4285 ends a turn of the form <answer> ... <answer> ... </answer>. The game rejected it, and the file has no
+    # action there; by its tags it has.
     rollouts.role = rollouts.role.copy()
-    rollouts.role[4281:4286] = reweight.ACTION
+    rollouts.role[4285] = reweight.ACTION
     scores = np.random.default_rng(7).normal(size=len(rollouts.rewards)).astype(np.float32)
     rollouts.scores = scores
     rollouts.advantages = scores[rollouts.trajectory] * rollouts.mask

@@ -498,7 +498,7 @@ class FewTokensTest(TrainerCase):
                 for scheme in e.name, f"overlong+{e.name}", f"{e.name}+actfocus", f"{e.name}+aem":
                     for kept in (none, one, two):
                         try:
-                            credit = Credit(scheme, entropy="surprisal" if e.name not in ("gtpo", "entropy_mask") else "exact", tags=None)
+                            credit = Credit(scheme, entropy="exact" if e.single_entropies else "surprisal", tags=None)
                             with contextlib.redirect_stderr(io.StringIO()):
                                 got = adapter(credit, kept)
                         except reweight.InputError as error:

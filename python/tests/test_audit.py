@@ -15,6 +15,8 @@ from unittest import mock
 from xml.etree import ElementTree
 
 import numpy as np
+from support import golden
+
 import reweight
 from reweight import audit
 from reweight.audit import _command
@@ -185,6 +187,77 @@ class Statistics(unittest.TestCase):
         self.assertEqual(few.verdict, "more")
         self.assertRegex(few.advice, r"Not enough prompts for advice: \d+ have different rewards, and about \d+ would be needed\.")
 
+    def test_shrunk(self):
+        """Weights to train with: the best ones with many prompts, and close to 1 where chance decides; in 0 to 2, and 1 for
+        a part without tokens."""
+        population = Population(300, np.random.default_rng(0), pull=3)
+        chance = np.random.default_rng(5)
+        S, T = population.truth(8)
+        best = np.linalg.solve(S + (T - S) / 8, S.sum(1))
+        for prompts, within in ((1500, 0.15), (20, 2)):
+            a = audit.Audit(PARTS)
+            for _ in range(prompts):
+                a.add(*population.draw(8, chance))
+            w = a.shrunk()
+            self.assertEqual((list(w), w["action"]), (list(PARTS), 1.0))
+            self.assertLess(np.abs(np.array([*w.values()]) - np.clip(best / best[0], 0, 2)).max(), within)
+            self.assertEqual(w, a.shrunk())  # drawn alike each time
+            raw = np.array([p.best.value for p in a.report().parts])
+            self.assertTrue((np.abs(np.array([*w.values()]) - 1) <= np.abs(np.clip(raw, 0, 2) - 1) + 1e-9).all() or (raw < 0).any())
+        away = []
+        for seed in range(12):  # no signal at all
+            chance, a = np.random.default_rng(seed), audit.Audit(PARTS)
+            for _ in range(30):
+                r, G = population.draw(8, chance)
+                a.add(chance.permutation(r), G)
+            away.append([abs(x - 1) for x in list(a.shrunk().values())[1:]])
+        self.assertLess(np.mean(away), 0.5)
+        a = audit.Audit(PARTS)
+        for _ in range(30):
+            r, G = population.draw(8, chance)
+            G[1], G[:, 1] = 0, 0
+            a.add(r, G)
+        self.assertEqual(a.shrunk()["tags"], 1)
+        a = audit.Audit(PARTS)
+        for _ in range(30):
+            r, G = population.draw(8, chance)
+            G[0], G[:, 0] = 0, 0
+            a.add(r, G)
+        self.assertEqual(a.shrunk(), dict.fromkeys(PARTS, 1.0))
+
+    def test_json(self):
+        """The file for `reweight show` has the sums of each prompt, and all that the report says; the golden audits of Go
+        are not stale."""
+        for case in golden("audit.json"):
+            file = case["file"]
+            sums = file.pop("audit")
+            schemes = {s["name"]: s["weights"] for s in sums["schemes"]}
+            a = audit.Audit(sums["parts"], schemes, sums["directions"], sums["layers"])
+            for p in sums["prompts"]:
+                key, answers = p.pop("key"), p.pop("answers")
+                a._prompts[key] = audit._Prompt(answers, **{name: np.array(x) for name, x in p.items()})
+            a._left_out = {str(i): "" for i in range(sums["left_out"])}
+            again = json.loads(a.as_json())
+            np.testing.assert_equal(again.pop("audit")["parts"], sums["parts"])
+            self.near(again, file, case["name"])
+            self.assertEqual(str(a.report()), case["text"])
+        one = audit.Audit(PARTS)
+        one.add([1, 0, 0], np.ones((3, 3, 3, 3)), key="q")
+        self.assertEqual(list(json.loads(one.as_json())), ["audit"])
+
+    def near(self, got, want, what):
+        self.assertIs(type(got), type(want), what)
+        if isinstance(want, dict):
+            self.assertEqual(list(got), list(want), what)
+        if isinstance(want, (dict, list)):
+            self.assertEqual(len(got), len(want), what)
+            for key in want if isinstance(want, dict) else range(len(want)):
+                self.near(got[key], want[key], f"{what} {key}")
+        elif isinstance(want, float):
+            self.assertLess(abs(got - want), 1e-7 * max(1, abs(want)), what)
+        else:
+            self.assertEqual(got, want, what)
+
     def test_files(self):
         """What save has written is loaded; anything else is an error."""
         with tempfile.TemporaryDirectory() as folder:
@@ -288,6 +361,16 @@ if torch:
             y = self.up(x).relu_() + self.up(2 * x).tanh_()
             return self.down(y) + self.of_constant(x.new_ones(*x.shape[:2], 1)) * x
 
+    class Before(torch.nn.Module):
+        """Takes the token before as well, of which a cache of keys and values knows nothing."""
+
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x) + torch.nn.functional.pad(x, (0, 0, 1, 0))[:, :-1]
+
 
 @unittest.skipUnless(torch, "needs PyTorch and transformers")
 class Gradients(unittest.TestCase):
@@ -296,7 +379,8 @@ class Gradients(unittest.TestCase):
         torch.manual_seed(0)
         yield "llama", t.LlamaForCausalLM(t.LlamaConfig(**SIZES))
         yield "qwen2, biases", t.Qwen2ForCausalLM(t.Qwen2Config(**SIZES, tie_word_embeddings=True))
-        yield "gemma2, softcap", t.Gemma2ForCausalLM(t.Gemma2Config(**SIZES, head_dim=8, final_logit_softcapping=3.0))
+        yield "gemma2, softcap, windows", t.Gemma2ForCausalLM(t.Gemma2Config(
+            **SIZES, head_dim=8, final_logit_softcapping=3.0, sliding_window=4))  # fmt: skip
         yield "granite, scaled logits", t.GraniteForCausalLM(t.GraniteConfig(**SIZES, logits_scaling=4.0))
         yield "cohere, logit_scale", t.CohereForCausalLM(t.CohereConfig(**SIZES, logit_scale=0.25))
         yield "gpt2, Conv1D", t.GPT2LMHeadModel(t.GPT2Config(vocab_size=97, n_positions=64, n_embd=32, n_layer=3, n_head=4))
@@ -351,14 +435,16 @@ class Gradients(unittest.TestCase):
         ids, labels, more = self.answers()
         padded = np.array([np.pad(row, (0, 19 - len(row))) for row in more])
         for name, model in self.models():
-            for layers, temperature in ((None, 1.0), ([0, 2], 0.7)):
+            for layers, temperature, shares in ((None, 1.0, None), ([0, 2], 0.7, False)):
                 with self.subTest(name, layers=layers):
                     model.eval()  # without dropout, which the audit has not either
                     view = gradients.Gradients(model, layers, temperature=temperature)
+                    view._sharing = shares
                     said = []
                     found = view.grams(ids, labels, 3, lambda a: said.append(a) or [padded])
                     for i, want in enumerate(self.plain(model, ids, labels, more, view.layers, temperature)):
                         torch.testing.assert_close(found[i], want, rtol=2e-4, atol=1e-4 * float(want.abs().max()))
+                    self.assertEqual(view._sharing, shares is None)  # the prompt is passed once if it may be
                     self.assertTrue(all(p.requires_grad for p in model.parameters()))
                     for b, row in enumerate(ids):
                         z = model(input_ids=torch.tensor(row)[None]).logits[0, :-1].detach()
@@ -366,6 +452,34 @@ class Gradients(unittest.TestCase):
                         logp = torch.log_softmax(z / temperature, -1).gather(1, torch.tensor(row[1:])[:, None])[:, 0]
                         torch.testing.assert_close(said[0].logprobs[b, 1 : len(row)][drawn], logp[drawn], rtol=1e-4, atol=1e-5)
                         torch.testing.assert_close(said[0].energy[b, 1 : len(row)][drawn], -z.logsumexp(-1)[drawn], rtol=1e-4, atol=1e-5)
+
+    def test_prompts(self):
+        """Prompts that differ, at once or later; no prompt but one token; and a model that cannot share it."""
+        ids, labels, more = self.answers()
+        padded = np.array([np.pad(row, (0, 19 - len(row))) for row in more])
+        _, model = next(self.models())
+        _, other = next(self.models())
+        for block in other.model.layers:
+            block.mlp = Before(block.mlp)
+        model.eval()
+        early = [label.copy() for label in labels]
+        early[1][1] = 0
+        for name, it, at, labels, want, passed in (
+            ("late", model, 3, labels, True, 3),
+            ("at once", model, 0, labels, True, 0),
+            ("early", model, 4, early, True, 0),
+            ("not shared", other.eval(), 3, labels, False, 0),
+        ):
+            with self.subTest(name):
+                changed = [row.copy() for row in ids]
+                changed[2][at] += 1
+                view = gradients.Gradients(it)
+                with mock.patch.object(gradients, "_keys", side_effect=gradients._keys) as keys:
+                    found = view.grams(changed, labels, 3, lambda _: [padded])
+                self.assertEqual(view._sharing, want)
+                self.assertEqual(keys.call_count, 1 + (passed > 0))  # one to try it
+                for i, gram in enumerate(self.plain(it, changed, labels, more, view.layers, 1.0)):
+                    torch.testing.assert_close(found[i], gram, rtol=2e-4, atol=1e-4 * float(gram.abs().max()))
 
     def test_passes(self):
         """A direction with one weight for all tokens of a part of an answer needs no backward pass, and is the same."""
@@ -377,10 +491,12 @@ class Gradients(unittest.TestCase):
         factors = np.random.default_rng(6).normal(size=(len(ids), 3))
         alike = np.where(mark >= 0, np.take_along_axis(factors, np.maximum(mark, 0), 1), 0)
         other = alike.copy()
-        other[mark == 2] *= np.random.default_rng(7).random((mark == 2).sum())
+        other[3:][mark[3:] == 2] *= np.random.default_rng(7).random((mark[3:] == 2).sum())
         parts = [torch.tensor(mark == p).float() for p in range(3)]
         for given, passes in ((alike, 3), (other, 4)):
-            self.assertEqual(len(gradients._passes(parts, [torch.tensor(given).float()])[0]), passes)
+            found, _ = gradients._passes(parts, [torch.tensor(given).float()])
+            self.assertEqual(len(found), passes)
+            self.assertFalse(found[3:] and found[3][:3].any())
         found = view.grams(ids, labels, 3, lambda _: [alike, other])
         with mock.patch.object(gradients, "_passes", lambda p, d: (p + d, torch.eye(5, dtype=torch.float64)[:, :, None].repeat(1, 1, 5))):
             want = view.grams(ids, labels, 3, lambda _: [alike, other])
@@ -474,17 +590,19 @@ class Gradients(unittest.TestCase):
             self.assertIn(problem, str(caught.exception))
 
     def test_products(self):
-        """Both ways, and slices, give the same."""
+        """With and without a prompt, of all sizes, in both ways and in slices: the same as from the gradients."""
         torch.manual_seed(1)
-        for K, n, T, width, out in ((3, 4, 2, 64, 80), (2, 3, 40, 8, 6), (3, 4, 5, 6, 33), (1, 2, 1, 1, 1)):
-            x, g = torch.randn(n, T, width), torch.randn(K, n, T, out)
-            v = torch.einsum("knto,nti->knoi", g.double(), x.double()).reshape(K * n, -1)
-            want = (v @ v.T).reshape(K, n, K, n).transpose(1, 2)
-            torch.testing.assert_close(gradients._of_pairs(x, g), want, rtol=1e-4, atol=1e-4)
+        answer = torch.tensor([0, 0, 1, 3, 3, 3])
+        for P, T, width, out in ((0, 2, 64, 80), (0, 40, 8, 6), (3, 5, 6, 33), (6, 5, 6, 33), (9, 4, 6, 5), (1, 2, 1, 1), (40, 3, 64, 8)):
+            x0, g0, x, g = torch.randn(P, width), torch.randn(6, P, out), torch.randn(4, T, width), torch.randn(6, T, out)
+            v = torch.einsum("rto,rti->roi", torch.cat([g0, g], 1).double(), torch.cat([x0.expand(6, P, width), x[answer]], 1).double())
+            want = v.flatten(1) @ v.flatten(1).T
             for most in (1, 1 << 24):
                 with mock.patch.object(gradients, "SLICE", most):
-                    torch.testing.assert_close(gradients.products(x, g), want, rtol=1e-4, atol=1e-4)
-                    torch.testing.assert_close(gradients._of_slices(x, g), want, rtol=1e-4, atol=1e-4)
+                    torch.testing.assert_close(gradients.products(x0, g0, x, g, answer), want, rtol=1e-4, atol=2e-3)
+                    if not P:
+                        for way in (gradients._of_pairs, gradients._of_slices):
+                            torch.testing.assert_close(way(x, g, answer), want, rtol=1e-4, atol=1e-4)
 
     def test_errors(self):
         ids, labels, _ = self.answers()

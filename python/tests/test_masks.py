@@ -25,14 +25,15 @@ def reference(mask, ids, offsets, opened=OPEN, closed=CLOSE):
                 continue
             tokens = [int(ids[r]) for r in run]
             of_run, i = [1] * len(run), 0
+            begin = None
             while i < len(tokens):
-                if tuple(tokens[i : i + len(opened)]) == opened:
-                    start = i + len(opened)
-                    ends = [j for j in range(start, len(tokens)) if tuple(tokens[j : j + len(closed)]) == closed]
-                    if not ends:
-                        break
-                    of_run[start : ends[0]] = [2] * (ends[0] - start)
-                    i = ends[0] + len(closed)
+                if begin is not None and tuple(tokens[i : i + len(closed)]) == closed:
+                    of_run[begin:i] = [2] * (i - begin)
+                    i += len(closed)
+                    begin = None
+                elif tuple(tokens[i : i + len(opened)]) == opened:
+                    i += len(opened)
+                    begin = i
                 else:
                     i += 1
             roles += of_run

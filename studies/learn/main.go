@@ -158,7 +158,8 @@ func doPostHoc(m study.Map, folder string, settings train.Settings) error {
 	if err != nil {
 		return err
 	}
-	if _, err := study.Continue(filepath.Join(folder, "posthoc.csv"), rows, study.PostHoc(), settings, said); err != nil {
+	file := filepath.Join(folder, "posthoc.csv")
+	if _, err := study.Continue(file, rows, study.PostHoc(), settings, said); err != nil {
 		return err
 	}
 	idle, err := m.AEMIdle(settings, rows)

@@ -2,11 +2,13 @@
 
     $(python/environment verl)/bin/python testdata/golden/trainers.py verl
     PYTHONPATH=FOLDER $(python/environment newest)/bin/python testdata/golden/trainers.py swift
+    PYTHONPATH=FOLDER $(python/environment newest)/bin/python testdata/golden/trainers.py trinity
 
-FOLDER has the unpacked wheel of ms-swift 4.6.0, which `pip download --no-deps ms-swift` fetches.
+FOLDER has the unpacked wheel of ms-swift 4.6.0, which `pip download --no-deps ms-swift` fetches, or of trinity-rft 0.6.0.
 """
 
 import ast
+import importlib.util
 import json
 import math
 import pathlib
@@ -235,5 +237,35 @@ def swift():
     write("rlsd.json", cases)
 
 
+def trinity():
+    for name in ("trinity.algorithm.advantage_fn.advantage_fn", "verl"):
+        sys.modules[name] = types.SimpleNamespace(AdvantageFn=object, DataProto=object)
+    folder = pathlib.Path(importlib.util.find_spec("trinity").submodule_search_locations[0]) / "algorithm" / "advantage_fn"
+
+    def answer(file, name, r, options, **arrays):
+        """GRPO's advantages, and the mask without the tokens that are left out."""
+        space = {"__name__": name}
+        exec((folder / file).read_text(), space)
+        of = space[name](**{**space[name].default_args(), **options})
+        rewards = r.padded([[reward] + [0] * (len(r.mask[0]) - 1) for reward in r.rewards])
+        batch = {"token_level_rewards": rewards, "response_mask": torch.tensor(r.mask), **{k: r.padded(x) for k, x in arrays.items()}}
+        made, _ = of(types.SimpleNamespace(batch=batch, non_tensor_batch={"uid": r.group}))
+        return r.pack(made.batch["advantages"].tolist()), r.pack(made.batch["response_mask"])
+
+    cases = []
+    for s in range(6):
+        r = Rollouts(s)
+        entropy = [[abs(x) for x in row] for row in r.advantages]
+        old = [[min(x, 0) for x in row] for row in r.old]
+        if s % 2:  # a policy that is sure of all but some tokens
+            old = [[float32(x / (3 if (i + 3 * q) % 8 == 0 else 100)) for i, x in enumerate(row)] for q, row in enumerate(old)]
+            entropy = [[float32(x / 100) for x in row] for row in entropy]
+        for options in ({}, {"mu": 1.5}, {"mu": 0.5}):
+            A, out = answer("clipb_advantage.py", "ClipBAdvantageFn", r, options, rollout_log_probs=old, entropys=entropy)
+            given = {"advantages": A, "old_logprobs": r.pack(old), "entropy": r.pack(entropy)}
+            cases.append({"name": f"clip_b {s}", **r.packed, **given, **({"options": options} if options else {}), "out": out})
+    write("clip_b.json", cases)
+
+
 if __name__ == "__main__":
-    {"verl": verl, "swift": swift}[sys.argv[1]]()
+    {"verl": verl, "swift": swift, "trinity": trinity}[sys.argv[1]]()

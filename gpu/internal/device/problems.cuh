@@ -198,4 +198,5 @@ enum {
 	ARG_COV_HIGH = 106,
 	ARG_COV_LOW = 107,
 	ARG_COV_SHARE = 108,
+	ARG_MU = 109,
 };

@@ -28,7 +28,7 @@ func addComparisons() {
 }
 
 // compareAs enters setp for the comparisons of one type. Of floats a comparison is false
-// where an operand is NaN, and its twin with a u after the name is true there.
+// where an operand is NaN, and the comparison with a u after its name is true there.
 func compareAs[T ordered](names, t string, get func(u uint64) T) {
 	holds := map[string]func(a, b T) bool{
 		"eq":  func(a, b T) bool { return a == b },

@@ -61,7 +61,8 @@ func (d *Draws) batch(lengths ...int) *reweight.Batch {
 		}
 	}
 	scale, spread := one[float32](d, 1, 1, 1, 1e-9, 1e20), one[float32](d, 1, 1, 1, 0)
-	for _, x := range []*[]float32{&b.RefEnergy, &b.Entropy, &b.RefLogprobs, &b.RefEntropy, &b.Advantages, &b.Values, &b.TokenRewards} {
+	for _, x := range []*[]float32{&b.RefEnergy, &b.Entropy, &b.RefLogprobs, &b.RefEntropy, &b.Advantages, &b.Values,
+		&b.TokenRewards} {
 		*x = d.output(T)
 		for t := range *x {
 			if (*x)[t] = scale * (1.3 + spread*normal(d.Rand)); b.Role[t] == reweight.RoleMasked {
@@ -117,7 +118,8 @@ func (d *Draws) spoil(b *reweight.Batch, values []float32, what ...int) {
 	case ofOffsets:
 		i := one(d, 0, d.IntN(len(b.SeqOffsets)), len(b.SeqOffsets)-1)
 		o := &b.SeqOffsets[i]
-		*o = one(d, *o+int64(d.IntN(9)-4), *o+128*int64(d.IntN(9)-4), -1, -1000, -1<<40, int64(T+1), int64(T+10000), 1<<40, math.MinInt64, math.MaxInt64)
+		*o = one(d, *o+int64(d.IntN(9)-4), *o+128*int64(d.IntN(9)-4), -1, -1000, -1<<40, int64(T+1), int64(T+10000),
+			1<<40, math.MinInt64, math.MaxInt64)
 		if next := b.SeqOffsets[min(i+1, len(b.SeqOffsets)-1)]; i == 0 && *o > next {
 			*o = next // else the next one is wrong as well
 		}
@@ -148,7 +150,8 @@ func aemWithin(d *Draws, c Caller, b *reweight.Batch, opt reweight.AEMOptions, m
 	spans := int(slices.Max(append(b.SpanIDs, -1))) + 1
 	err := c.AEM(got, b, opt)
 	if err == nil && spans > most {
-		err = &reweight.InputError{Arg: "SpanIDs", Index: -1, Problem: fmt.Sprintf("has %d spans, want at most %d, for which the workspace was made", spans, most)}
+		err = &reweight.InputError{Arg: "SpanIDs", Index: -1,
+			Problem: fmt.Sprintf("has %d spans, want at most %d, for which the workspace was made", spans, most)}
 	} else if err == nil {
 		factors = got
 	}
@@ -159,7 +162,8 @@ func aemWithin(d *Draws, c Caller, b *reweight.Batch, opt reweight.AEMOptions, m
 var trialsOnBatches = []Trial{
 	{"ActFocus", func(d *Draws, c Caller) Outcome {
 		b := d.batch()
-		opt := reweight.ActFocusOptions{Alpha: d.number(0.1), Beta: d.number(0.5), Eps: d.number(1e-8), Signal: reweight.Signal(d.IntN(4))}
+		opt := reweight.ActFocusOptions{Alpha: d.number(0.1), Beta: d.number(0.5), Eps: d.number(1e-8),
+			Signal: reweight.Signal(d.IntN(4))}
 		if b.RefLogprobs == nil {
 			opt.Signal = reweight.SignalEnergy
 		}

@@ -68,7 +68,8 @@ func wrongCalls() (calls []func(c Caller, dst []float32) error) {
 	for _, ids := range [][]int32{{-1, -2}, {4, -1}} { // -1 is that of another column
 		calls = append(calls, func(c Caller, dst []float32) error {
 			input := reweight.RowGradientInput{Logprobs: f[:2], Grad: f[:2], LSE: f[:2]}
-			return c.RowGradient(L{Vocab: 4, F32: dst}, L{Vocab: 4, F32: f[:8]}, ids, input, reweight.DefaultRowGradient)
+			return c.RowGradient(L{Vocab: 4, F32: dst}, L{Vocab: 4, F32: f[:8]}, ids, input,
+				reweight.DefaultRowGradient)
 		})
 	}
 	for _, offsets := range [][]int32{{0, 3, 13}, {-3, 2, 4}, {0, 3, math.MaxInt32}} {

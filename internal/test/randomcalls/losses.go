@@ -23,7 +23,8 @@ func (d *Draws) policyOptions() reweight.LossOptions {
 	opt := one(d, losses...)
 	set := func(name string, x any) { scheme.SetField(&opt, name, reflect.ValueOf(x)) }
 	if d.IntN(3) == 0 {
-		set(one(d, "ClipLow", "ClipHigh", "TauPos", "TauNeg", "RatioCap", "PowerPos", "DecayPos", "PowerNeg", "DecayNeg", "CovCoef"), one(d, 1e-3, 0.5, 1, 3))
+		set(one(d, "ClipLow", "ClipHigh", "TauPos", "TauNeg", "RatioCap", "PowerPos", "DecayPos", "PowerNeg",
+			"DecayNeg", "CovCoef"), one(d, 1e-3, 0.5, 1, 3))
 	}
 	set("Beta", one(d, 0.1, 1, 1e3))
 	set("CovShare", one(d, 0.0002, 0.01, 0.3, 1))
@@ -55,7 +56,8 @@ func Losses() []Trial {
 	return []Trial{
 		{"KLRewards", func(d *Draws, c Caller) Outcome {
 			b := d.batch()
-			opt := reweight.KLRewardsOptions{KL: reweight.KLForm(d.IntN(7)), KLCoef: one(d, 0.001, 0.001, 0, -0.5, 1e30)}
+			opt := reweight.KLRewardsOptions{KL: reweight.KLForm(d.IntN(7)),
+				KLCoef: one(d, 0.001, 0.001, 0, -0.5, 1e30)}
 			if b.RefLogprobs == nil {
 				opt.KLCoef = 0
 			}
@@ -82,7 +84,8 @@ func Losses() []Trial {
 					b.Returns[t] = 1
 				}
 			}
-			opt := reweight.ValueLossOptions{Clip: d.number(0.5), Aggregation: reweight.Aggregation(d.IntN(4)), NormLength: one(d, 0, 0, 1, 100)}
+			opt := reweight.ValueLossOptions{Clip: d.number(0.5), Aggregation: reweight.Aggregation(d.IntN(4)),
+				NormLength: one(d, 0, 0, 1, 100)}
 			d.spoil(b, one(d, b.NewValues, b.Values, b.Returns), ofRole, ofOffsets, ofOffsets, ofValues)
 			grad := one(d, d.output(T), b.NewValues, b.Values, b.Returns)
 			res, err := c.(LossCaller).ValueLoss(grad, b, opt)

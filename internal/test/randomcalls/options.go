@@ -69,7 +69,8 @@ func methods(c Caller) []method {
 				return err
 			}),
 		with("Surrogate", scale{1}, func(c Caller, dst []float32, b *reweight.Batch, x scale) error {
-			_, err := c.Surrogate(dst, b.Logprobs, b.OldLogprobs, b.Advantages, nil, b.Role, x.Scale, reweight.DefaultLoss)
+			_, err := c.Surrogate(dst, b.Logprobs, b.OldLogprobs, b.Advantages, nil, b.Role, x.Scale,
+				reweight.DefaultLoss)
 			return err
 		}),
 		with("ActFocus", reweight.DefaultActFocus,
@@ -100,12 +101,13 @@ func methods(c Caller) []method {
 	}
 	if _, ok := c.(SchemeCaller); ok {
 		for _, e := range native.OfCatalogue() {
-			all = append(all, method{e.Method, defaultOf(e), func(c Caller, dst []float32, b *reweight.Batch, opt any) error {
-				if e.PerTrajectory {
-					dst = dst[:b.Trajectories()]
-				}
-				return callScheme(c, e, dst, b, opt)
-			}})
+			all = append(all, method{e.Method, defaultOf(e),
+				func(c Caller, dst []float32, b *reweight.Batch, opt any) error {
+					if e.PerTrajectory {
+						dst = dst[:b.Trajectories()]
+					}
+					return callScheme(c, e, dst, b, opt)
+				}})
 		}
 	}
 	return all

@@ -119,7 +119,9 @@ func sameBytes(got, want reflect.Value) bool {
 func sameFloats(got, want any) bool {
 	g, ok := got.([]float32)
 	w, also := want.([]float32)
-	return ok && also && slices.EqualFunc(g, w, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b })
+	return ok && also && slices.EqualFunc(g, w, func(a, b float32) bool {
+		return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
+	})
 }
 
 // Draws draws the arguments of a trial.
@@ -164,7 +166,8 @@ var kindsOfValues = []func(r *rand.Rand) float32{
 // too few places for spans.
 func New(seed uint64, device bool) *Draws {
 	r := rand.New(rand.NewPCG(seed, 10))
-	return &Draws{Rand: r, seed: seed, device: device, value: kindsOfValues[r.IntN(len(kindsOfValues))], wrong: r.IntN(3) == 0, even: r.IntN(2) == 0}
+	return &Draws{Rand: r, seed: seed, device: device, value: kindsOfValues[r.IntN(len(kindsOfValues))],
+		wrong: r.IntN(3) == 0, even: r.IntN(2) == 0}
 }
 
 // Arrays returns the arrays that were drawn, and what lies around them in memory.
@@ -350,7 +353,8 @@ func (d *Draws) logprobs(n int) (now, old []float32) {
 	now, old = d.floats(n), d.floats(n)
 	for i := range old {
 		if d.IntN(10) > 0 {
-			old[i] = now[i] - float32(d.IntN(2))*one[float32](d, 0, 0.2, -0.2, 0.28, 20, -20, 20.000002, -20.000002) - float32(d.IntN(2))*float32(0.1*d.NormFloat64())
+			old[i] = now[i] - float32(d.IntN(2))*one[float32](d, 0, 0.2, -0.2, 0.28, 20, -20, 20.000002, -20.000002) -
+				float32(d.IntN(2))*float32(0.1*d.NormFloat64())
 		}
 	}
 	return now, old
@@ -385,5 +389,6 @@ func (d *Draws) lossOptions() reweight.LossOptions {
 	if p.ClipLow == 0 && p.ClipHigh == 0 {
 		p.ClipHigh = 0.28
 	}
-	return reweight.LossOptions{Policy: p, Aggregation: reweight.Aggregation(d.IntN(4)), NormLength: one(d, 0, 0, 1, 100)}
+	return reweight.LossOptions{Policy: p, Aggregation: reweight.Aggregation(d.IntN(4)),
+		NormLength: one(d, 0, 0, 1, 100)}
 }

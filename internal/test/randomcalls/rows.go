@@ -179,7 +179,8 @@ var trialsOnRows = []Trial{
 		// Log-probabilities and entropies of the row, most often.
 		logprobs, entropy, lse := d.output(rows), d.output(rows), d.output(rows)
 		var ws reweight.Workspace
-		if ws.TokenStats(reweight.Stats{Logprob: logprobs, Entropy: entropy, LSE: lse}, logits, ids, reweight.TokenStatsOptions{Temperature: opt.Temperature}) != nil || d.IntN(6) == 0 {
+		if ws.TokenStats(reweight.Stats{Logprob: logprobs, Entropy: entropy, LSE: lse}, logits, ids,
+			reweight.TokenStatsOptions{Temperature: opt.Temperature}) != nil || d.IntN(6) == 0 {
 			for r := range rows {
 				logprobs[r], entropy[r] = d.value(d.Rand), d.value(d.Rand)
 			}

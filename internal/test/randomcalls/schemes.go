@@ -96,7 +96,8 @@ func floatsOf(b *reweight.Batch, names []string) (all [][]float32) {
 	for field, v := range reflect.ValueOf(b).Elem().Fields() {
 		x, ok := v.Interface().([]float32)
 		name := problem.Snake(field.Name)
-		if ok && len(x) == len(b.Role) && (slices.Contains(names, name) || name == "token_rewards" && slices.Contains(names, "token_rewards|rewards")) {
+		if ok && len(x) == len(b.Role) && (slices.Contains(names, name) || name == "token_rewards" &&
+			slices.Contains(names, "token_rewards|rewards")) {
 			all = append(all, x)
 		}
 	}

@@ -25,7 +25,8 @@ type View struct {
 // A Viewer is a Caller that takes views of rows.
 type Viewer interface {
 	TokenStatsOf(v *View, dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error
-	RowGradientOf(v *View, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error
+	RowGradientOf(v *View, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput,
+		opt reweight.RowGradientOptions) error
 }
 
 // view draws a view of so many rows.
@@ -55,7 +56,8 @@ func (v *View) each(rows int, f func(r int) error) error {
 		if v.Index != nil {
 			at := v.Index[i]
 			if r = int(at); at < 0 || at >= int64(rows) {
-				return &reweight.InputError{Arg: "logits.Index", Index: i, Problem: fmt.Sprintf("is %d, want 0 to %d, for %d rows of logits", at, rows-1, rows)}
+				return &reweight.InputError{Arg: "logits.Index", Index: i,
+					Problem: fmt.Sprintf("is %d, want 0 to %d, for %d rows of logits", at, rows-1, rows)}
 			}
 		}
 		err := f(r)
@@ -144,7 +146,8 @@ func WideIDs(ids []int32) []int64 {
 }
 
 // tokenStats calls TokenStats on a view of the rows.
-func (v *View) tokenStats(c Caller, dst reweight.Stats, logits reweight.Logits, ids []int32, opt reweight.TokenStatsOptions) error {
+func (v *View) tokenStats(c Caller, dst reweight.Stats, logits reweight.Logits, ids []int32,
+	opt reweight.TokenStatsOptions) error {
 	if c, ok := c.(Viewer); ok {
 		return c.TokenStatsOf(v, dst, logits, ids, opt)
 	}
@@ -154,7 +157,8 @@ func (v *View) tokenStats(c Caller, dst reweight.Stats, logits reweight.Logits, 
 		was = append(was, slices.Clone(x))
 	}
 	err := v.each(logits.Rows(), func(r int) error {
-		one := reweight.Stats{LSE: elementOf(dst.LSE, r), Entropy: elementOf(dst.Entropy, r), Logprob: elementOf(dst.Logprob, r), LogSumSqProbs: elementOf(dst.LogSumSqProbs, r)}
+		one := reweight.Stats{LSE: elementOf(dst.LSE, r), Entropy: elementOf(dst.Entropy, r),
+			Logprob: elementOf(dst.Logprob, r), LogSumSqProbs: elementOf(dst.LogSumSqProbs, r)}
 		return c.TokenStats(one, rowOf(logits, r), elementOf(ids, r), opt)
 	})
 	for i, x := range outputs {
@@ -166,14 +170,15 @@ func (v *View) tokenStats(c Caller, dst reweight.Stats, logits reweight.Logits, 
 }
 
 // rowGradient calls RowGradient on a view of the rows.
-func (v *View) rowGradient(c Caller, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput, opt reweight.RowGradientOptions) error {
+func (v *View) rowGradient(c Caller, dst, logits reweight.Logits, ids []int32, of reweight.RowGradientInput,
+	opt reweight.RowGradientOptions) error {
 	if c, ok := c.(Viewer); ok {
 		return c.RowGradientOf(v, dst, logits, ids, of, opt)
 	}
 	was := bytes.Clone(raw.Logits(dst))
 	err := v.each(logits.Rows(), func(r int) error {
-		one := reweight.RowGradientInput{Logprobs: elementOf(of.Logprobs, r), Entropy: elementOf(of.Entropy, r), Grad: elementOf(of.Grad, r),
-			GradEntropy: elementOf(of.GradEntropy, r), LSE: elementOf(of.LSE, r)}
+		one := reweight.RowGradientInput{Logprobs: elementOf(of.Logprobs, r), Entropy: elementOf(of.Entropy, r),
+			Grad: elementOf(of.Grad, r), GradEntropy: elementOf(of.GradEntropy, r), LSE: elementOf(of.LSE, r)}
 		return c.RowGradient(rowOf(dst, r), rowOf(logits, r), elementOf(ids, r), one, opt)
 	})
 	if err != nil {

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import reweight
 
 from . import _tags
-from ._credit import Credit, Tag
+from ._credit import Credit
 from ._layout import Layout, to_numpy
 from ._pages import first_answered
-from ._step import TrainerStep, outcomes, per_trajectory, scalars
+from ._step import TrainerStep, finite, outcomes, per_trajectory, scalars
 
 AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "token_sum")
 
@@ -35,6 +35,7 @@ def token_advantages(
     group_ids: Any = None,
     seq_offsets: Any = None,
     prompt_ids: Any = None,
+    weights: Any = None,
     gather: Optional[Gather] = None,
     log: Optional[Dict[str, float]] = None,
     **arrays: Any,
@@ -62,12 +63,15 @@ def token_advantages(
         that is then alone in its group gets 0 too.
     group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
     prompt_ids: the tokens before the tokens of mask, B sequences; for the pages of credit.show_every alone.
+    weights: of each token, of the layout of mask, at least 0: they are multiplied into those of the scheme. The weights
+        of the scheme "measured" come in here.
     gather: for trainers whose processes hold a part of the batch each. Called once with a
         dict; returns the dicts of all processes, and which of them is this one's. Sums,
         means and groups are then taken over all.
     log: gets the scalars that describe what the credit does to this batch, of all processes:
         credit/advantage                  mean |A| of the response tokens, if the scheme makes A
         credit/actions                    action tokens
+        credit/ambiguous                  responses with an opening tag that was passed over for another one
         credit/no_action                  share of trajectories with a response that have none
         credit/action_share               share of the response tokens that are actions
         credit/action_weight              their share of sum |w f|
@@ -95,6 +99,15 @@ def token_advantages(
     if sampled is not None and (kept & ~response).any():
         raise reweight.InputError("sampled", "is 0 at a token of mask, want all tokens of the loss among the sampled")
     rows: Dict[str, Any] = {"lengths": layout.lengths, "kept": kept}
+    if credit.audited and weights is None:
+        argument = "scheme" if credit.measured else "audit_every"
+        raise reweight.InputError(argument, f"is {getattr(credit, argument)}, which needs a trainer whose adapter audits runs")
+    if weights is not None:
+        rows["weights"] = layout.pack("weights", weights).astype(np.float32, copy=False)
+        wrong = kept & ~(finite(rows["weights"]) & (rows["weights"] >= 0))
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise reweight.InputError("weights", f"is {rows['weights'][at]}, want finite numbers of at least 0", at)
     if advantages is not None and ("advantages" in wanted or not credit.makes_advantages):
         arrays["advantages"] = advantages
     for name, x in arrays.items():
@@ -104,13 +117,14 @@ def token_advantages(
             rows[name] = layout.pack(name, x).astype(np.float32, copy=False)
     if "actfocus" not in (e.name for e in credit.step().entries):
         rows["role"] = response.view(np.uint8)
-    elif credit.tags is None:
+    elif not credit.wants_actions:
         rows["role"] = np.where(response, np.uint8(reweight.ACTION), np.uint8(reweight.MASKED))
     elif token_ids is None:
         raise reweight.InputError("token_ids", "is None, want the ids in which the tags of actions are found")
     else:
         ids = layout.pack("token_ids", token_ids).astype(np.int64, copy=False)
-        rows["role"] = _roles(response, ids, layout.offsets, credit.tags, credit.tokenizer or tokenizer)
+        rows["role"], ambiguous = _roles(response, ids, layout.offsets, credit, credit.tokenizer or tokenizer)
+        rows["ambiguous"] = np.array([ambiguous])
     for name, x in (("group_ids", group_ids), ("rewards", rewards)):
         if x is not None:
             if len(x) != len(layout.lengths):
@@ -190,8 +204,12 @@ def _computed(
         warnings.warn(f"no token of the batch is between the tags {credit.tags}: ActFocus weights all of them alike")
     if weights is None:
         weights = kept.astype(np.float32)
+    if "weights" in rows:
+        weights = np.where(kept, weights * rows["weights"], np.float32(0))
     if log is not None:
         log.update(scalars(step, batch, weights))
+        if "ambiguous" in rows:
+            log["credit/ambiguous"] = float(rows["ambiguous"].sum())
     made *= weights
     if aggregation == "token_mean":
         made *= np.float32(kept.sum() / (weights.sum(dtype=np.float64) or np.inf))  # 0 where all weights are
@@ -203,19 +221,20 @@ def _computed(
 
 
 def _roles(
-    response: npt.NDArray[np.bool_],
-    ids: npt.NDArray[np.int64],
-    offsets: npt.NDArray[np.int64],
-    tags: Tuple[Tag, Tag],
-    tokenizer: Any,
-) -> npt.NDArray[np.uint8]:
-    """Returns the role of each token: an action strictly between two tags of one response."""
-    opening, closing = tags
-    if not isinstance(opening, str) or not isinstance(closing, str):
-        roles: npt.NDArray[np.uint8] = reweight.roles_from_mask(
-            response, ids, open_tag=[int(i) for i in opening], close_tag=[int(i) for i in closing], seq_offsets=offsets
-        )
-        return roles
+    response: npt.NDArray[np.bool_], ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], credit: Credit, tokenizer: Any
+) -> Tuple[npt.NDArray[np.uint8], int]:
+    """Returns the role of each token, and how many responses have an opening tag that was passed over for another one."""
+    if credit.action is not None:
+        return _tags.labelled(response, ids, offsets, credit.action, tokenizer), 0
+    pairs = credit.pairs()
+    if not isinstance(pairs[0][0], str):
+        found = [
+            reweight.roles_from_mask(
+                response, ids, open_tag=[int(i) for i in opening], close_tag=[int(i) for i in closing], seq_offsets=offsets
+            )
+            for opening, closing in pairs
+        ]
+        return np.maximum.reduce(found), 0
     if tokenizer is None:
         raise reweight.InputError("tokenizer", "is None, want one for tags that are strings (or tags that are token ids)")
-    return _tags.roles(response, ids, offsets, (opening, closing), tokenizer)
+    return _tags.roles(response, ids, offsets, pairs, tokenizer, credit.tags_as)

@@ -9,15 +9,19 @@ import numpy as np
 
 import reweight
 
+from .._generated import TAG_PRESETS
 from .._program import PROGRAM, find
 from .._step import Step, scheme
 from ._pages import Pages
 from ._step import reads
+from ._tags import Labels, named
 
 Tag = Union[str, Sequence[int]]
 
 # The options of two entries are arguments of Credit.
 _ARGUMENTS = {"actfocus": ("alpha", "beta", "eps", "signal"), "aem": ("lambda_", "guard", "scope")}
+# The scheme whose weights are measured while the run goes on, and how often if audit_every does not say it.
+MEASURED, MEASURED_EVERY = "measured", 50
 # What every adapter can give a scheme, besides role and old_logprobs.
 _KEPT = ("seq_offsets", "group_ids", "span_ids", "rewards", "token_rewards", "advantages", "old_logprobs", "ref_logprobs")
 
@@ -29,16 +33,24 @@ class Credit:
 
     scheme: names of reweight.schemes() with + between them. Advantages that a scheme makes, such as "rloo" or "gtpo",
         take the place of the trainer's; factors and weights are multiplied into them. A name of a loss is an
-        InputError: the loss is the trainer's, and an option of the trainer chooses it.
+        InputError: the loss is the trainer's, and an option of the trainer chooses it. "measured", in TRL: the best
+        weights of actions, tags and reasoning by the audits of this run (docs/audit.md).
     options: options of the scheme's entries, by the names of the entries: {"gtpo": {"bonus": 0.2}}. ActFocus and AEM
         have theirs as the following arguments.
     alpha, beta, eps: options of ActFocus (arXiv 2605.14558), as reweight.actfocus has them.
     signal: what ActFocus orders action tokens by. "surprisal" is -old_logprobs; "log_ratio" is
         old_logprobs - ref_logprobs; "energy" is the paper's own, in TRL with a reference and install(head=True).
         Callers of token_advantages who have the arrays may use "energy" and "ref_entropy".
-    tags: the tags that open and close an action of ActFocus: two strings, or two sequences of token ids. The tokens
-        strictly between them are actions, if both tags are in one response. A token that holds a part of a tag is not
-        an action. None: all response tokens are actions.
+    tags: where the actions of ActFocus are. Names of presets with + between them: "answer", "tool_call", "json", "react",
+        "boxed", "code". Or what opens and what closes an action, two strings or two sequences of token ids; or a list
+        of such pairs. The tokens strictly between both tags in one response are actions. Of several opening tags before
+        a closing one the last counts, and strings in a closed block of <think> do not. "\\n" as the closing string is the
+        end of the line or of the response, "" that of the response. A pair such as "{" and "}", or "\\boxed{" and "}",
+        encloses balanced brackets. None: all response tokens are actions. docs/formats.md has all rules.
+    tags_as: whether the tokens that hold a part of a tag are "reasoning" or "action". Evidence has not settled which is
+        better.
+    action: in the place of tags, a function of the ids of one response, their texts and the tokenizer. It returns a mask,
+        bools that are true at actions, or labels, 1 for reasoning and 2 for an action, as many as there are ids.
     tokenizer: decodes token ids, for tags that are strings. None: the trainer's own, in verl, TRL and OpenRLHF.
     lambda_, guard, scope: options of AEM (arXiv 2605.00425), as reweight.aem has them.
     entropy: "exact": the entropy of the old policy at each token. "surprisal": -old_logprobs takes its place, for
@@ -53,6 +65,9 @@ class Credit:
         the weight of every token: DIR/batch-000001.html. 0: never. It needs the program reweight, which the wheel
         has. Of several processes the first writes. A restarted run counts from 1.
     dir: the folder DIR of the pages, which is made if it does not exist.
+    audit_every: audit the first batch and every batch whose number is a multiple of this, in TRL: up to eight of its
+        prompts with all their answers, by the gradients of the model that trains. 0: never. The scheme "measured" has
+        weights from it: 0 stands for 50 there. Each audit writes DIR/audit-000001.html and DIR/audit.json.
     """
 
     scheme: str = "actfocus+aem"
@@ -61,7 +76,9 @@ class Credit:
     beta: float = 0.5
     eps: float = 1e-8
     signal: str = "surprisal"
-    tags: Optional[Tuple[Tag, Tag]] = ("<answer>", "</answer>")
+    tags: Union[None, str, Tuple[Tag, Tag], Sequence[Tuple[Tag, Tag]]] = ("<answer>", "</answer>")
+    tags_as: str = "reasoning"
+    action: Optional[Labels] = None
     tokenizer: Any = None
     lambda_: float = 1.0
     guard: float = 0.1
@@ -70,14 +87,18 @@ class Credit:
     not_finite: str = "ignore"
     show_every: int = 0
     dir: str = "credit"
+    audit_every: int = 0
     _pages: Pages = field(default_factory=Pages, init=False, repr=False, compare=False)
 
     def step(self) -> Step:
-        """Returns the step of the scheme, with its options."""
+        """Returns the step of the scheme, with its options, without the weights that are measured."""
         try:
-            step = scheme(self.scheme)
+            rest = "+".join(name for name in self.scheme.split("+") if name != MEASURED) if self.measured else self.scheme
+            step = scheme(rest or "uniform" if self.measured else rest)
         except reweight.InputError as error:
             raise reweight.InputError("scheme", error.problem) from None
+        if (rest or "uniform") == "uniform":  # which is what the trainer does
+            step.entries = ()
         names = [e.name for e in step.entries]
         for name, options in self.options.items():
             if name in _ARGUMENTS:
@@ -100,6 +121,16 @@ class Credit:
         return step
 
     @property
+    def measured(self) -> bool:
+        """Whether the weights of tokens come from the audit of the run."""
+        return isinstance(self.scheme, str) and MEASURED in self.scheme.split("+")
+
+    @property
+    def audited(self) -> int:
+        """An audit is made of the first batch and of each multiple of this; 0: never."""
+        return self.audit_every or (MEASURED_EVERY if self.measured else 0)
+
+    @property
     def reads(self) -> FrozenSet[str]:
         """The arrays of a Batch that the scheme reads, besides role."""
         return frozenset().union(*(reads(e, self.signal, self.entropy == "exact") for e in self.step().entries))
@@ -111,15 +142,38 @@ class Credit:
 
     @property
     def wants_actions(self) -> bool:
-        """Whether actions are looked for between tags."""
-        return self.tags is not None and any(e.name == "actfocus" for e in self.step().entries)
+        """Whether actions are looked for in token ids."""
+        wanted = self.tags is not None or self.action is not None
+        return wanted and any(e.name == "actfocus" for e in self.step().entries)
 
-    def check(self, trainer: str, own: Mapping[str, str], keeps: Sequence[str] = ()) -> None:
+    def pairs(self) -> Tuple[Tuple[Any, Any], ...]:
+        """Returns the pairs of tags: of strings, or of sequences of token ids."""
+        tags: Any = self.tags
+        if isinstance(tags, str):
+            found = named(tags)
+            if found is None:
+                want = f"want some of [{' '.join(TAG_PRESETS)}] with + between them, or what opens and what closes an action"
+                raise reweight.InputError("tags", f"is {tags!r}, {want}")
+            return found
+        if isinstance(tags, (list, tuple)) and len(tags) == 2 and all(isinstance(t, str) and t in TAG_PRESETS for t in tags):
+            raise reweight.InputError("tags", f'is {tags!r}, two names of presets, want "{"+".join(tags)}"')
+        all_ = [tags] if _is_pair(tags) else tags
+        if not isinstance(all_, (list, tuple)) or not all_ or not all(map(_is_pair, all_)) or len({type(p[0]) is str for p in all_}) > 1:
+            want = "want what opens and what closes an action: two strings or two sequences of token ids, or a list of such pairs"
+            raise reweight.InputError("tags", f"is {tags!r}, {want}")
+        return tuple((opening, closing) for opening, closing in all_)
+
+    def check(self, trainer: str, own: Mapping[str, str], keeps: Sequence[str] = (), audits: bool = False) -> None:
         """Raises InputError for a wrong option, which a trainer would meet only after its first rollouts, and if the
         credit wants what the trainer does not keep, or does itself.
 
         keeps: the arrays that this trainer can give, besides those that all can. own: the trainer's options that do
-        what the credit does not, by "loss", by an array, or by the name of an entry."""
+        what the credit does not, by "loss", by an array, or by the name of an entry. audits: whether the adapter can
+        audit batches."""
+        if self.audited and not audits:
+            argument, problem = ("scheme", "has measured") if self.measured else ("audit_every", f"is {self.audit_every}")
+            problem += f", but {trainer} does not audit a run: write rollouts to a file, for python -m reweight audit"
+            raise reweight.InputError(argument, problem)
         step = self.step()
         kept = ["surprisal", "log_ratio"] + ["energy"] * ("ref_energy" in keeps)
         if self.signal not in kept and "actfocus" in (e.name for e in step.entries):
@@ -166,6 +220,13 @@ class Credit:
 
     def __post_init__(self) -> None:
         entries = self.step().entries
+        other = next((e.name for e in entries if e.kind == "weight"), None)
+        if self.measured and (other or self.scheme.split("+").count(MEASURED) > 1):
+            raise reweight.InputError("scheme", f"has {MEASURED} and {other or MEASURED}, want one that weights tokens")
+        if type(self.audit_every) is not int or self.audit_every < 0:
+            raise reweight.InputError("audit_every", f"is {self.audit_every!r}, want a number of batches, or 0 for no audits")
+        if self.audited and self.tags is None:
+            raise reweight.InputError("tags", "is None, but an audit compares the tokens between two tags with the others")
         if self.entropy not in ("exact", "surprisal"):
             raise reweight.InputError("entropy", f'is "{self.entropy}", want one of [exact surprisal]')
         name = next((e.name for e in entries if e.single_entropies), None)
@@ -174,9 +235,12 @@ class Credit:
             raise reweight.InputError("entropy", problem)
         if self.not_finite not in ("ignore", "error"):
             raise reweight.InputError("not_finite", f'is "{self.not_finite}", want one of [ignore error]')
-        if self.tags is not None and not _are_tags(self.tags):
-            want = "want what opens and what closes an action: two strings or two sequences of token ids"
-            raise reweight.InputError("tags", f"is {self.tags!r}, {want}")
+        if self.tags_as not in ("reasoning", "action"):
+            raise reweight.InputError("tags_as", f'is "{self.tags_as}", want one of [reasoning action]')
+        if self.action is not None and not callable(self.action):
+            raise reweight.InputError("action", f"is {self.action!r}, want a function of ids, texts and the tokenizer")
+        if self.tags is not None and not isinstance(self.pairs()[0][0], str) and self.tags_as == "action":
+            raise reweight.InputError("tags_as", 'is "action", which needs tags that are strings')
         if self.tokenizer is not None and not hasattr(self.tokenizer, "decode"):
             raise reweight.InputError("tokenizer", f"is {self.tokenizer!r}, want an object that decodes token ids")
         if not isinstance(self.show_every, int) or self.show_every < 0:
@@ -184,10 +248,12 @@ class Credit:
             raise reweight.InputError("show_every", problem)
 
 
-def _are_tags(tags: Any) -> bool:
-    """Returns whether it is two strings, or two sequences of integers, and none of them is empty."""
+def _is_pair(tags: Any) -> bool:
+    """Returns whether it is two strings, of which the first is not empty, or two sequences of integers that are not empty."""
     if not isinstance(tags, (list, tuple)) or len(tags) != 2:
         return False
     if any(isinstance(tag, str) for tag in tags):
-        return all(isinstance(tag, str) and tag for tag in tags)
+        return all(isinstance(tag, str) for tag in tags) and tags[0] != ""
+    if any(isinstance(x, (str, list, tuple)) for tag in tags if isinstance(tag, (list, tuple)) for x in tag):
+        return False
     return all(np.ndim(tag) == 1 and len(tag) and np.asarray(tag).dtype.kind in "iu" for tag in tags)

@@ -29,7 +29,7 @@ class Report:
             return
         if log["credit/not_finite"] and not self.ignored:
             self.ignored = True
-            self._say(f"{log['credit/not_finite']:.0f} tokens of a batch have no finite log-probability or entropy, and no part "
+            self.say(f"{log['credit/not_finite']:.0f} tokens of a batch have no finite log-probability or entropy, and no part "
                       "in the statistics; credit/not_finite counts them")  # fmt: skip
         if self.batches > 1:
             return
@@ -47,13 +47,15 @@ class Report:
                 schemes.append(f"the advantages of {e.title} in the place of the trainer's ({size})")
             else:
                 schemes.append(e.title)
-        self._say(f"{aggregation}: {' and '.join(schemes)}")
+        if credit.measured:
+            schemes.append("weights of parts that are measured, equal ones until the audits have enough prompts")
+        self.say(f"{aggregation}: {' and '.join(schemes or ['equal weights'])}")
 
     def end(self) -> None:
         """Says that there was no batch, if so. The end of the process calls it, and a trainer that ends another way."""
         atexit.unregister(self.end)
         if self.batches == 0:
-            self._say("the credit was never called: no batch of this process has it")
+            self.say("the credit was never called: no batch of this process has it")
 
-    def _say(self, what: str) -> None:
+    def say(self, what: str) -> None:
         print(f"reweight: in {self.trainer}, {what}", file=sys.stderr, flush=True)

@@ -24,7 +24,8 @@ more forward pass of the policy is made without gradients; Credit(entropy="surpr
 ActFocus's own signal, takes what the reference's forward pass leaves in the head of install(head=True). Sums and groups
 are those of all processes. Rewards are the weighted sums of what _calculate_rewards returns, and as for TRL a completion
 that no function scored has none. The scalars of token_advantages are in TRL's log. TRL's table of completions keeps the
-advantages of whole completions. Credit(show_every=50) counts generation batches, not those of an evaluation.
+advantages of whole completions. Credit(show_every=50) counts generation batches, not those of an evaluation, and so does
+Credit(audit_every=50), whose audits go on from those of the checkpoint that a run is resumed from.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import os
 import re
 import sys
 import warnings
@@ -41,7 +43,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from .. import InputError
 from .._errors import described
 from . import Credit, HookError, token_advantages
+from ._audit import RunAudit
 from ._hooks import find_hook, replace, version_of
+from ._layout import to_numpy
 from ._report import Report
 
 WRITTEN_FOR = "TRL 1.16.0"
@@ -88,6 +92,7 @@ class CreditMixin:
         super().__init__(*args, **options)
         _check_trainer(self, credit)
         self.credit, self.report = credit, Report(credit, f"TRL {version_of('trl')}")
+        _begin_audits(self, credit, self.report)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         return _credited(self, super()._generate_and_score_completions, inputs, self.credit, self.report)  # type: ignore[misc]
@@ -125,6 +130,7 @@ def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
         def init(self: Any, *args: Any, **options: Any) -> None:
             original(self, *args, **options)
             _check_trainer(self, credit)
+            _begin_audits(self, credit, report)
 
         return init
 
@@ -154,7 +160,7 @@ def _check_trl(credit: Credit) -> Tuple[Any, str]:
     if "ref_energy" in credit.reads and _head is None:
         problem = 'is "energy", which needs the head of reweight.adapters.trl.install(head=True)'
         raise InputError("signal", f'{problem}, or install(None, head=True) where a subclass has the credit')
-    credit.check("TRL", _OWN, ("entropy", "ref_energy"))
+    credit.check("TRL", _OWN, ("entropy", "ref_energy"), audits=True)
     forward = ("attention_mask", "compute_entropy")
     find_hook("TRL", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
     found = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
@@ -188,6 +194,33 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
         raise InputError("scheme", f"{problem} for ActFocus")
 
 
+def _begin_audits(trainer: Any, credit: Credit, report: Report) -> None:
+    """Sets the trainer's audits, if the credit has any, which are saved and loaded with its checkpoints."""
+    if not credit.audited:
+        return
+    argument = "audit_every" if credit.audit_every else "scheme"
+    value = getattr(credit, argument)
+    if trainer.num_generations < 3:
+        raise InputError(argument, f"is {value}, and num_generations {trainer.num_generations}: an audit needs three answers to each prompt")
+    accelerator = trainer.accelerator
+    kind, plugin = str(accelerator.distributed_type).rpartition(".")[2], getattr(accelerator.state, "deepspeed_plugin", None)
+    if kind in ("FSDP", "MEGATRON_LM") or (plugin is not None and plugin.zero_stage == 3):
+        raise InputError(argument, f"is {value}, but no process has all weights of the model: write rollouts to a file, for python -m reweight audit")
+    audit = RunAudit(credit, report, _parts, accelerator.process_index)
+
+    def saved(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            audit.save(os.path.join(args.output_dir, f"checkpoint-{state.global_step}"))
+
+    def begins(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step:
+            audit.load(os.path.join(args.output_dir, f"checkpoint-{state.global_step}"))
+
+    base = importlib.import_module("transformers").TrainerCallback
+    trainer.add_callback(type("Audits", (base,), {"on_save": saved, "on_train_begin": begins}))
+    trainer._reweight_audit = audit
+
+
 def _credited(
     trainer: Any, generate: Callable[[Any], Dict[str, Any]], inputs: Any, credit: Credit, report: Report
 ) -> Dict[str, Any]:
@@ -197,6 +230,9 @@ def _credited(
     energies_of = _head.energies(trainer) if "ref_energy" in credit.reads else contextlib.nullcontext([None])
     with energies_of as energies, _scores(trainer) as scores:
         output = generate(inputs)
+    audit = trainer._reweight_audit if credit.audited else None
+    due = audit is not None and audit.due()
+    torch = sys.modules["torch"]
     mask = output["completion_mask"] * output.get("tool_mask", 1)
     rows, rank = mask.shape[0], trainer.accelerator.process_index
     logps, entropy = output.get("old_per_token_logps", output.get("sampling_per_token_logps")), None
@@ -206,37 +242,71 @@ def _credited(
     advantages = output["advantages"]
     advantages = advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
     prompts = None
-    if credit.show_every:
+    if credit.show_every or due:
         prompts = [ids[kept != 0] for ids, kept in zip(output["prompt_ids"], output["prompt_mask"])]
     aggregation = _AGGREGATIONS[trainer.loss_type]
-    log: Dict[str, float] = {}
-    output["advantages"] = token_advantages(
-        advantages.expand_as(mask),
-        mask,
-        credit=credit,
-        aggregation=aggregation,
+    tokenizer = getattr(trainer, "_tokenizer", trainer.processing_class)
+    rewards = _rewards(trainer, scores, rows, rank, credit, due)
+    groups = [(rank * rows + row) // trainer.num_generations for row in range(rows)]
+    labels = weights = None
+    if audit:
+        labels = audit.labels(mask, output["completion_ids"], tokenizer) if due or credit.measured else None
+        weights = torch.ones_like(mask) if labels is None else torch.from_numpy(audit.weights_of(labels)).to(mask.device)
+    compute = functools.partial(
+        token_advantages,
+        mask=mask,
         token_ids=output["completion_ids"],
-        tokenizer=getattr(trainer, "_tokenizer", trainer.processing_class),
+        tokenizer=tokenizer,
         old_logprobs=logps,
         ref_logprobs=output.get("ref_per_token_logps"),
         ref_energy=energies[-1],  # the reference is the last model that TRL has score the completions
         entropy=entropy if "entropy" in credit.reads else None,
-        rewards=_rewards(trainer, scores, rows, rank, credit),
-        group_ids=[(rank * rows + row) // trainer.num_generations for row in range(rows)],
-        gather=lambda part: (_gathered(part), rank),
-        log=log,
+        rewards=rewards,
+        group_ids=groups,
+        weights=weights,
+        gather=lambda part: (_parts(part), rank),
         prompt_ids=prompts,
     )
+    log: Dict[str, float] = {}
+    output["advantages"] = compute(advantages.expand_as(mask), credit=credit, aggregation=aggregation, log=log)
+    report.batch(f"{trainer.loss_type} ({aggregation})", log, trainer.accelerator.is_main_process)
+    if audit:
+        log.update(audit.weights_log())
+    if due:
+        log.update(_look(trainer, output, compute, prompts, labels, rewards, groups))
     for name, value in log.items():
         trainer._metrics["train"][name].append(value)
-    report.batch(f"{trainer.loss_type} ({aggregation})", log, trainer.accelerator.is_main_process)
     return output
+
+
+def _look(
+    trainer: Any, output: Dict[str, Any], compute: Callable[..., Any], prompts: Any, labels: Any, rewards: Any, groups: List[int]
+) -> Dict[str, float]:
+    """Audits prompts of the batch, and returns the scalars."""
+    audit: RunAudit = trainer._reweight_audit
+    images = _images(trainer, output)
+    if images:
+        raise InputError("audit_every", f"is {audit.credit.audited}, but the batch has {', '.join(images)}, which no audit reads")
+    there, of_credit = output["completion_mask"] != 0, audit.of_credit
+    weights = None
+    if of_credit is not None:
+        made = compute(output["advantages"].new_ones(there.shape), credit=of_credit, aggregation="token_sum")
+        weights = [to_numpy(row[kept]) for row, kept in zip(made, there)]
+    return audit.look(
+        trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False),
+        trainer.temperature,
+        [to_numpy(row) for row in prompts],
+        [to_numpy(row[kept]) for row, kept in zip(output["completion_ids"], there)],
+        [row[to_numpy(kept)] for row, kept in zip(labels, there)],
+        to_numpy(rewards),
+        groups,
+        weights,
+    )
 
 
 def _forward(trainer: Any, output: Dict[str, Any]) -> Tuple[Any, Any]:
     """Returns the log-probabilities of the completions under the policy, and its entropy."""
     torch, method = sys.modules["torch"], trainer._get_per_token_logps_and_entropies
-    images = {key: output[key] for key in inspect.signature(method).parameters if key in output}
     with torch.no_grad():
         logps, entropy = method(
             trainer.model,
@@ -245,9 +315,15 @@ def _forward(trainer: Any, output: Dict[str, Any]) -> Tuple[Any, Any]:
             output["completion_ids"].shape[1],
             trainer.args.per_device_train_batch_size,
             compute_entropy=True,
-            **images,
+            **_images(trainer, output),
         )[:2]
     return logps, entropy
+
+
+def _images(trainer: Any, output: Dict[str, Any]) -> Dict[str, Any]:
+    """What the model reads besides tokens."""
+    names = inspect.signature(trainer._get_per_token_logps_and_entropies).parameters
+    return {key: output[key] for key in names if key in output}
 
 
 @contextlib.contextmanager
@@ -271,9 +347,9 @@ def _scores(trainer: Any) -> Iterator[List[Any]]:
             del trainer._calculate_rewards
 
 
-def _rewards(trainer: Any, scores: List[Any], rows: int, rank: int, credit: Credit) -> Any:
+def _rewards(trainer: Any, scores: List[Any], rows: int, rank: int, credit: Credit, audited: bool = False) -> Any:
     """Returns the rewards of this process's completions, as TRL makes them of the scores: NaN where no function gave one."""
-    needed = not credit.reads.isdisjoint(("rewards", "token_rewards"))
+    needed = audited or not credit.reads.isdisjoint(("rewards", "token_rewards"))
     if not (needed or credit.show_every):
         return None
     found, want = [len(of_call) for of_call in scores], rows * trainer.accelerator.num_processes
@@ -282,14 +358,14 @@ def _rewards(trainer: Any, scores: List[Any], rows: int, rank: int, credit: Cred
             return None  # and the pages have no rewards
         raise HookError(
             f"{type(trainer).__name__} scored batches of {found} completions by _calculate_rewards, want one of [{want}], all "
-            f"completions of its processes: {credit.scheme} reads the rewards"
+            f"completions of its processes: {'the audit' if audited else credit.scheme} reads the rewards"
         )
     rewards = (scores[0] * trainer.reward_weights.to(scores[0].device)).nansum(dim=1)
     rewards[scores[0].isnan().all(dim=1)] = float("nan")
     return rewards[rank * rows : (rank + 1) * rows]
 
 
-def _gathered(part: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Returns the dicts of all processes."""
-    parts: List[Dict[str, Any]] = importlib.import_module("accelerate.utils").gather_object([part])
+def _parts(part: Any) -> List[Any]:
+    """Returns what all processes give, in their order."""
+    parts: List[Any] = importlib.import_module("accelerate.utils").gather_object([part])
     return parts

@@ -33,7 +33,7 @@ import math
 import os
 import zipfile
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -334,6 +334,13 @@ class Audit:
         self._prompts.update(other._prompts)
         self._left_out.update(other._left_out)
 
+    def without(self, keys: Container[str]) -> "Audit":
+        """An audit of the other prompts alone."""
+        rest = Audit(self.parts, self.schemes, self.directions, self.layers)
+        rest._prompts = {key: p for key, p in self._prompts.items() if key not in keys}
+        rest._left_out = {key: why for key, why in self._left_out.items() if key not in keys}
+        return rest
+
     def save(self, path: Any) -> None:
         """Writes all that was added to an .npz file, whole or not at all."""
         records = self._prompts
@@ -345,8 +352,9 @@ class Audit:
             np.savez(file, head=np.array(json.dumps(head)), **of)
         os.replace(temporary, path)
 
-    def load(self, path: Any) -> "Audit":
-        """Returns what save has written. Raises InputError where it is of other parts, schemes, directions or layers."""
+    @staticmethod
+    def open(path: Any) -> "Audit":
+        """Returns what save has written."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 head = json.loads(str(file["head"]))
@@ -359,6 +367,11 @@ class Audit:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
             raise InputError("path", f"is {path}, which is no audit: {error}") from None
         found._prompts = {key: _Prompt(int(n), *rest) for key, n, *rest in zip(keys, *arrays)}
+        return found
+
+    def load(self, path: Any) -> "Audit":
+        """Returns what save has written. Raises InputError where it is of other parts, schemes, directions or layers."""
+        found = Audit.open(path)
         made = Audit(self.parts, self.schemes, self.directions, self.layers)
         try:
             made.merge(found)
@@ -379,20 +392,14 @@ class Audit:
 
     def report(self) -> Report:
         """What the prompts say. Raises InputError if there is none with signal."""
-        prompts = [self._prompts[key] for key in sorted(self._prompts)]
-        if len(prompts) < 2:
-            raise InputError("prompts", f"are {len(prompts)} with different rewards, of {len(self)}, want at least 2")
+        prompts, s, t, answers = self._moments()
         P = len(self.parts)
         S, T = np.stack([p.S for p in prompts]), np.stack([p.T for p in prompts])  # [M, L, K, K]
-        answers = len(prompts) / sum(1 / p.answers for p in prompts)  # noise falls with 1/n
         tokens = np.sum([p.tokens for p in prompts], 0)
-        power = T[:, :, :P, :P].sum((2, 3)).mean(0)  # [L], of an answer
         by_layer = {}
         if len(self.layers) > 1:
             for i, layer in enumerate(self.layers):
                 by_layer[layer] = self._of_parts(S[:, i], T[:, i], tokens, answers)
-        scale = 1 / np.where(power > 0, power, np.inf)[:, None, None]
-        s, t = (S * scale).sum(1), (T * scale).sum(1)  # [M, K, K]
         asked = {**self.schemes, **{name: np.eye(s.shape[1])[P + i] for i, name in enumerate(self.directions)}}
         efficiencies = [_efficiency(name, np.asarray(w, float), s, t, P, answers) for name, w in asked.items()]
         parts = self._of_parts(s, t, tokens, answers)
@@ -415,6 +422,52 @@ class Audit:
             verdict=verdict,
             advice=advice,
         )
+
+    def _moments(self) -> Tuple[List[_Prompt], Any, Any, float]:
+        """The prompts in the order of their keys, S and T of each with all layers in one, and the answers of a prompt."""
+        prompts = [self._prompts[key] for key in sorted(self._prompts)]
+        if len(prompts) < 2:
+            raise InputError("prompts", f"are {len(prompts)} with different rewards, of {len(self)}, want at least 2")
+        P = len(self.parts)
+        S, T = np.stack([p.S for p in prompts]), np.stack([p.T for p in prompts])  # [M, L, K, K]
+        power = T[:, :, :P, :P].sum((2, 3)).mean(0)  # [L], of an answer
+        scale = 1 / np.where(power > 0, power, np.inf)[:, None, None]
+        answers = len(prompts) / sum(1 / p.answers for p in prompts)  # noise falls with 1/n
+        return prompts, (S * scale).sum(1), (T * scale).sum(1), answers
+
+    def shrunk(self) -> Dict[str, float]:
+        """Weights of the parts that a run may train with: the best of at least 0, where the first part has 1, in 0 to 2.
+        What chance may have made is taken back: w becomes 1 + (w - 1) (1 - 2 d), d is the share of 1,000 bootstrap samples
+        of the prompts in which w is on the other side of 1, and half is the most. A part without tokens has 1, and all
+        have 1 if the first part has none."""
+        _, s, t, answers = self._moments()
+        P = len(self.parts)
+        c, m = s[:, :P, :P].sum(2), (s + (t - s) / answers)[:, :P, :P]
+        there: Any = np.diagonal(t, axis1=1, axis2=2)[:, :P].any(0)
+        if not there[0]:
+            return dict.fromkeys(self.parts, 1.0)
+
+        def best(c: Any, m: Any) -> Any:
+            w = _positive(c, m)
+            return np.clip(w / w[0], 0, 2) if w[0] > 0 else np.array([1.0, *[2.0 if x > 0 else 1.0 for x in w[1:]]])
+
+        found = np.where(there, best(c.mean(0), m.mean(0)), 1)
+        drawn = np.random.default_rng(0).multinomial(len(s), np.full(len(s), 1 / len(s)), 1000) / len(s)
+        samples = np.array([best(x, y) for x, y in zip(drawn @ c, np.einsum("bm,mrs->brs", drawn, m))])
+        against = np.minimum((np.sign(samples - 1) != np.sign(found - 1)).mean(0), 0.5)
+        return dict(zip(self.parts, (1 + (found - 1) * (1 - 2 * against)).tolist()))
+
+    def as_json(self) -> str:
+        """S, T and the tokens of each prompt as JSON, and what report says of them, if there are enough: a file that
+        `reweight show` prints."""
+        prompts = [
+            {"key": key, **{name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in p._asdict().items()}}
+            for key, p in sorted(self._prompts.items())
+        ]
+        sums = {"parts": self.parts, "directions": self.directions, "layers": self.layers, "left_out": len(self._left_out),
+                "schemes": [{"name": name, "weights": w} for name, w in self.schemes.items()], "prompts": prompts}  # fmt: skip
+        report = self.report().as_dict() if self.counted > 1 else {}
+        return json.dumps({"audit": sums, **report}) + "\n"
 
     def _of_parts(self, s: Any, t: Any, tokens: Any, answers: float) -> List[Part]:
         P = len(self.parts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import sys
 import tempfile
@@ -144,7 +143,7 @@ def run(options: argparse.Namespace) -> str:
     text = f"{report}\n{about}"
     if folder:
         _write(folder / "audit.txt", text + "\n")
-        _write(folder / "audit.json", json.dumps(report.as_dict(), indent=1) + "\n")
+        _write(folder / "audit.json", audit.as_json())
         _write(folder / "audit.html", report.html(about))
     return text
 

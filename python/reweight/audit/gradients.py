@@ -7,6 +7,9 @@ all answers at once; no gradient of a weight is computed by PyTorch.
 
 Blocks of the model are passed through one after another, from the last one to the first: each is computed again from its
 input, which is all that is kept of the forward pass.
+
+The tokens that all answers have in common at their beginning are passed once, as a prompt whose keys and values the
+answers see. What comes back to these is passed on for one part of one answer after another.
 """
 
 from __future__ import annotations
@@ -84,6 +87,7 @@ class Gradients:
         if not self.counted:
             raise InputError("model", "trains no linear layer of these blocks, want at least one")
         self._checked = False
+        self._sharing: Optional[bool] = None
         config: Any = getattr(model, "config", None)
         config = config.get_text_config() if hasattr(config, "get_text_config") else config
         self.softcap = getattr(config, "final_logit_softcapping", None)
@@ -124,7 +128,13 @@ class Gradients:
             return self._grams(tokens, there, torch.from_numpy(mark).to(device), parts, directions)
 
     def _grams(self, tokens: Tensor, there: Tensor, mark: Tensor, parts: int, directions: Optional[Directions]) -> Tensor:
-        inputs, before, after = self._forward(tokens, there)
+        P = _shared(tokens, there, mark) if self._shares(tokens, there) else 0
+        keys, prompt = None, []
+        if P:
+            keys = _keys(len(tokens))
+            prompt, *_ = self._forward(tokens[:1, :P], there[:1, :P], keys)
+        tokens, mark = tokens[:, P:], mark[:, P:]
+        inputs, before, after = self._forward(tokens, there, keys)
         weight, bias = self.head.weight.detach(), self.head.bias
         if weight.dtype == torch.float16:  # which linear_token_stats does not take
             weight = weight.float()
@@ -147,12 +157,12 @@ class Gradients:
         weights = [(mark == part).float() for part in range(parts)]
         more = []
         if directions is not None:
-            said = Answers(*(_spread(x.detach().float(), where, tokens.shape) for x in (logprobs, entropy, -lse)))
+            said = Answers(*(_spread(x.detach().float(), where, mark.shape, P) for x in (logprobs, entropy, -lse)))
             more = [torch.as_tensor(w, dtype=torch.float32, device=mark.device) for w in directions(said)]
             for w in more:
-                if w.shape != mark.shape:
-                    raise InputError("directions", f"gives the shape {list(w.shape)}, want {list(mark.shape)}")
-            more = [torch.where(drawn, w, 0) for w in more]
+                if w.shape != there.shape:
+                    raise InputError("directions", f"gives the shape {list(w.shape)}, want {list(there.shape)}")
+            more = [torch.where(drawn, w[:, P:], 0) for w in more]
         weights, factors = _passes(weights, more)
         gradients: List[Tensor] = []
         for w in weights:
@@ -160,13 +170,56 @@ class Gradients:
             g[:, :-1][where] = (slope * w[:, 1:][where][:, None]).to(g)
             gradients.append(*torch.autograd.grad(after, before, g, retain_graph=True))
         K, n = len(weights), len(tokens)
-        grams = torch.zeros(len(self.layers), K, K, n, n, dtype=torch.float64)
-        for i in range(len(self.blocks) - 1, self.layers[0] - 1, -1):
-            gram = grams[self.layers.index(i)] if i in self.layers else None
-            gradients = self._through(self.blocks[i], inputs.pop(), gradients, gram)
-        return torch.einsum("kai,labij,mbj->lkmij", factors, grams, factors)
+        # The answers and the passes of the rows of the Gram matrix: where there is something to pass.
+        answer, of = torch.stack([w.any(1) for w in weights], 1).nonzero(as_tuple=True)
+        grams = torch.zeros(len(self.layers), n * K, n * K, dtype=torch.float64)
+        at = (answer * K + of).cpu()
+        lowest = self.layers[0] if len(at) else len(self.blocks)
+        above: List[Optional[Tensor]] = [None] * len(at)  # by what the last block computes of the prompt, which nothing uses
+        for i in range(len(self.blocks) - 1, lowest - 1, -1):
+            kept = i in self.layers
+            found, layers = self._through(self.blocks[i], inputs.pop(), [(g,) for g in gradients], keys, kept)
+            gradients = [g for g, *_ in found]
+            of_prompt: Dict[nn.Module, Tuple[Tensor, Tensor]] = {}
+            if keys is not None:
+                rows = [(g, *(x[a : a + 1] for x in found[k][1:])) for g, a, k in zip(above, answer.tolist(), of.tolist())]
+                with keys.of_prompt():
+                    back, of_prompt = self._through(self.blocks[i], prompt.pop(), rows, keys, kept)
+                above = [g for g, *_ in back]
+            for module, (x, g) in layers.items():
+                x0, g0 = of_prompt.get(module, (x[:1, :0], g.new_zeros(len(at), 1, 0, g.shape[-1])))
+                grams[self.layers.index(i)][at[:, None], at] += self._products(module, x0[0], g0[:, 0], x, g[of, answer], answer).cpu()
+        factors = factors.to(grams)
+        return torch.einsum("kai,liajb,mbj->lkmij", factors, grams.view(-1, n, K, n, K), factors)
 
-    def _forward(self, tokens: Tensor, there: Tensor) -> Tuple[List[Any], Tensor, Tensor]:
+    def _products(self, module: nn.Module, x0: Tensor, g0: Tensor, x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
+        """The inner products of the gradients of what counts of a linear layer: products says of what."""
+        total = g.new_zeros(len(g), len(g), dtype=torch.float64)
+        weight, bias = module.weight, getattr(module, "bias", None)
+        if self._counts[id(weight)]:
+            total += products(x0.float(), g0.float(), x.float(), g.float(), answer)
+        if bias is not None and self._counts[id(bias)]:
+            sums = g.double().sum(1) + g0.double().sum(1)
+            total += sums @ sums.T
+        return total
+
+    def _shares(self, tokens: Tensor, there: Tensor) -> bool:
+        """Whether the model says the same of an answer when its prompt was passed before, as keys and values, which is
+        tried once."""
+        if self._sharing is None:
+            P, T = max(1, tokens.shape[1] // 2), int(there[0].sum())
+            want = self._forward(tokens[:1, :T], there[:1, :T])[2]
+            try:
+                keys = _keys(1)
+                self._forward(tokens[:1, :P], there[:1, :P], keys)
+                found = self._forward(tokens[:1, P:T], there[:1, :T], keys)[2]
+                alike = len(keys.kept) == len(self.blocks) and torch.dist(found, want[:, P:]) < 0.02 * want[:, P:].norm()
+                self._sharing = bool(alike)
+            except Exception:  # of any kind, from a model that has other ways to remember
+                self._sharing = False
+        return self._sharing
+
+    def _forward(self, tokens: Tensor, there: Tensor, keys: Any = None) -> Tuple[List[Any], Tensor, Tensor]:
         """Runs the model, without its head: the arguments of each block, what the last one has computed, and what comes
         into the head."""
         inputs: List[Any] = []
@@ -199,7 +252,7 @@ class Gradients:
         hooks.append(self.head.register_forward_pre_hook(stop))
         try:
             with torch.no_grad():  # until the last block is left
-                self.model(input_ids=tokens, attention_mask=there, use_cache=False)
+                self.model(input_ids=tokens, attention_mask=there, past_key_values=keys, use_cache=keys is not None)
         except _Stop:
             pass
         finally:
@@ -225,8 +278,10 @@ class Gradients:
         if not self._checked:
             raise InputError("model", "computes its logits in another way than by its head, logit scale and softcap")
 
-    def _through(self, block: nn.Module, given: Any, gradients: List[Tensor], gram: Optional[Tensor]) -> List[Tensor]:
-        """The gradients by the block's input, and the inner products of those by its weights, which are added to gram."""
+    def _through(self, block: nn.Module, given: Any, gradients: Sequence[Tuple[Optional[Tensor], ...]], keys: Any, kept: bool) -> Any:
+        """Passes gradients back through a block, each by what it computes and, of a prompt, by its keys and values. Returns
+        those by its input and, of answers, by the prompt's keys and values; and, if kept, what its linear layers took, x
+        [n, T, in], and the gradients by what they gave, g [passes, n, T, out]."""
         args, kwargs = given
         hidden = _input(args, kwargs).detach().requires_grad_()
         calls: Dict[nn.Module, List[Tuple[Tensor, Any]]] = {}
@@ -240,7 +295,7 @@ class Gradients:
             calls.setdefault(module, []).append((args[0].detach(), get_gradient_edge(output)))
 
         counted = [m for _, m in _linears(block) if any(self._counts[id(p)] for p in m.parameters(False))]
-        hooks = [m.register_forward_hook(keep) for m in counted] if gram is not None else []
+        hooks = [m.register_forward_hook(keep) for m in counted] if kept else []
         try:
             with torch.enable_grad():
                 if args:
@@ -250,30 +305,27 @@ class Gradients:
         finally:
             for hook in hooks:
                 hook.remove()
+        leaves, tops = [hidden], [output]
+        if keys is not None:
+            leaves, tops = leaves + keys.leaves, tops + keys.tops
         outputs = [y for pairs in calls.values() for _, y in pairs]
-        found = [
-            torch.autograd.grad(output, [hidden, *outputs], g, retain_graph=k + 1 < len(gradients), allow_unused=True)
-            for k, g in enumerate(gradients)
-        ]
-        at = 1
+        found = []
+        for k, of in enumerate(gradients):
+            ends, given_there = zip(*((top, g) for top, g in zip(tops, of) if g is not None))
+            more = k + 1 < len(gradients)
+            found.append(torch.autograd.grad(ends, [*leaves, *outputs], given_there, retain_graph=more, allow_unused=True))
+        layers, at = {}, len(leaves)
+        n, T = hidden.shape[:-1]
         for module, pairs in calls.items():
-            assert gram is not None  # nothing is called back without it
-            weight, bias = module.weight, getattr(module, "bias", None)
             inner, outer = pairs[0][0].shape[-1], _width(module)
-            n, T = gram.shape[-1], hidden.shape[-2]
             if any(x.shape[0] != n and x.shape[:-1] != (n * T,) for x, _ in pairs):
                 raise InputError("model", f"has a {type(module).__name__} in its blocks whose rows are not those of the answers")
             of_calls = range(at, at + len(pairs))
             at += len(pairs)
             ys = [[x.new_zeros(*x.shape[:-1], outer) if of[j] is None else of[j] for (x, _), j in zip(pairs, of_calls)] for of in found]
             g = torch.stack([torch.cat([y.reshape(n, -1, outer) for y in of], 1) for of in ys])
-            x = torch.cat([x.reshape(n, -1, inner) for x, _ in pairs], 1)
-            if self._counts[id(weight)]:
-                gram += products(x.float(), g.float()).cpu()
-            if bias is not None and self._counts[id(bias)]:
-                sums = g.double().sum(2)
-                gram += torch.einsum("aio,bjo->abij", sums, sums).cpu()
-        return [torch.zeros_like(hidden) if of[0] is None else of[0] for of in found]
+            layers[module] = torch.cat([x.reshape(n, -1, inner) for x, _ in pairs], 1), g
+        return [[torch.zeros_like(x) if g is None else g for x, g in zip(leaves, of)] for of in found], layers
 
     @contextlib.contextmanager
     def _frozen(self) -> Iterator[None]:
@@ -292,62 +344,123 @@ class Gradients:
                 m.training = True
 
 
+def _shared(tokens: Tensor, there: Tensor, mark: Tensor) -> int:
+    """How many tokens at the beginning of all answers are the same, before the first position that says something of a
+    token that counts."""
+    other = ((tokens != tokens[0]) | (there == 0)).any(0) | (mark >= 0).any(0).roll(-1)
+    other[-1] = True
+    return int(other.int().argmax())
+
+
+def _keys(answers: int) -> Any:
+    """A cache of transformers for the keys and values of a prompt. What is passed first are the prompt's tokens, and then,
+    except in of_prompt(), those of the answers to it."""
+    from transformers import DynamicCache
+
+    class Keys(DynamicCache):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept: Dict[int, Tuple[Tensor, Tensor]] = {}
+            self.leaves: List[Tensor] = []  # the keys and values for each answer, of the block that was passed last
+            self.tops: List[Tensor] = []  # those that it has computed of the prompt
+            self.prompt = False
+
+        def update(self, keys: Tensor, values: Tensor, layer: int, *args: Any, **kwargs: Any) -> Tuple[Tensor, Tensor]:
+            self.leaves, self.tops = [], []
+            if layer not in self.kept:
+                self.kept[layer] = keys, values
+                return super().update(keys, values, layer, *args, **kwargs)  # which counts them
+            if self.prompt:
+                self.tops = [keys, values]
+                return keys, values
+            self.leaves = [x.expand(answers, *x.shape[1:]).detach().requires_grad_() for x in self.kept[layer]]
+            k, v = (torch.cat(pair, -2) for pair in zip(self.leaves, (keys, values)))
+            return k, v
+
+        @contextlib.contextmanager
+        def of_prompt(self) -> Iterator[None]:
+            self.prompt = True
+            try:
+                yield
+            finally:
+                self.prompt = False
+
+    return Keys()
+
+
 def _passes(parts: List[Tensor], directions: List[Tensor]) -> Tuple[List[Tensor], Tensor]:
     """The weights that need a backward pass, and factors [K, passes, n] with which the gradients of each part and each
-    direction are sums of theirs. A direction that weights all tokens of a part of an answer alike needs none."""
+    direction are sums of theirs. A direction that weights all tokens of a part of an answer alike needs none there."""
     n = len(parts[0])
     rows, passes = [torch.eye(len(parts), dtype=torch.float64)[:, :, None].repeat(1, 1, n)], list(parts)
     for w in directions:
         most = torch.stack([w.masked_fill(p == 0, -torch.inf).amax(1) for p in parts])
         least = torch.stack([w.masked_fill(p == 0, torch.inf).amin(1) for p in parts])
-        if (most <= least).all():  # alike, or no tokens
-            rows.append(most.masked_fill(most.isinf(), 0).double().cpu()[None])
-        else:
-            rows.append(torch.zeros(1, len(passes) + 1, n, dtype=torch.float64))
-            rows[-1][0, -1] = 1
-            passes.append(w)
+        alike = (most <= least).all(0)  # or no tokens
+        row = most.masked_fill(most.isinf() | ~alike, 0).double().cpu()
+        if not alike.all():
+            row = torch.cat([row, row.new_zeros(len(passes) - len(row), n), (~alike).double().cpu()[None]])
+            passes.append(w.masked_fill(alike[:, None], 0))
+        rows.append(row[None])
     factors = torch.cat([torch.nn.functional.pad(row, (0, 0, 0, len(passes) - row.shape[1])) for row in rows])
     return passes, factors
 
 
-def products(x: Tensor, g: Tensor) -> Tensor:
-    """[K, K, n, n] in float64: inner products of the gradients of a weight, sums of outer products of x [n, T, in] and g
-    [K, n, T, out] over T. The gradients are made for a slice of the weight after another, or not at all where products
-    of all pairs of tokens are fewer."""
-    K, n, T, out = g.shape
-    width = x.shape[2]
-    pairs = (n * T) ** 2 * (width + K * (K + 1) // 2 * out)
-    if pairs < K * n * width * out * (T + K * n):
-        return _of_pairs(x, g)
-    return _of_slices(x, g)
+def products(x0: Tensor, g0: Tensor, x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
+    """[R, R] in float64: inner products of gradients of a weight, sums of outer products of x0 [P, in] and g0 [R, P, out]
+    over the tokens P of the prompt, and of x [n, T, in] of the answer and g [R, T, out] over its own. answer [R]: of each
+    gradient, not falling.
+
+    With P below the width, the gradients are split at the space of x0: in it they are made of P numbers for each of out,
+    and beside it they have the answers' own tokens alone."""
+    if not len(x0):
+        return _of_answers(x, g, answer)
+    if len(x0) >= x0.shape[1]:
+        return _of_slices(torch.cat([x0.expand(len(x), *x0.shape), x], 1), torch.cat([g0, g], 1), answer)
+    basis = torch.linalg.qr(x0.T).Q
+    within = x @ basis
+    total = _of_slices(torch.cat([(x0 @ basis).expand(len(x), -1, -1), within], 1), torch.cat([g0, g], 1), answer)
+    return total + _of_answers(x - within @ basis.T, g, answer)
 
 
-def _of_slices(x: Tensor, g: Tensor) -> Tensor:
+def _of_answers(x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
+    """The same without a prompt. The gradients are made for a slice of the weight after another, or not at all where
+    products of all pairs of tokens are fewer."""
+    n, T, width = x.shape
+    R, _, out = g.shape
+    pairs = (n * T) ** 2 * width + (R * T) ** 2 * out
+    slices = R * width * out * (T + R)
+    return _of_pairs(x, g, answer) if pairs < 2 * slices else _of_slices(x, g, answer)
+
+
+def _of_slices(x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
     """The same from the gradients, for a slice of the weight after another."""
-    K, n, T, out = g.shape
-    width = x.shape[2]
-    if out < width:  # the slices are of the longer side
-        inner, outer = g.transpose(2, 3), x.expand(K, *x.shape)
-    else:
-        inner, outer = x.transpose(1, 2).expand(K, n, width, T), g
-    step = max(1, SLICE // (K * n * inner.shape[2]))
-    total = torch.zeros(K * n, K * n, dtype=torch.float64, device=x.device)
-    for at in range(0, outer.shape[3], step):
-        rows = (inner @ outer[..., at : at + step]).reshape(K * n, -1)
+    R, T, out = g.shape
+    inner, outer = g, x[answer]
+    if out >= x.shape[2]:  # the slices are of the longer side
+        inner, outer = outer, inner
+    inner = inner.transpose(1, 2)
+    step = max(1, SLICE // (R * inner.shape[1]))
+    total = torch.zeros(R, R, dtype=torch.float64, device=x.device)
+    for at in range(0, outer.shape[2], step):
+        rows = (inner @ outer[..., at : at + step]).reshape(R, -1)
         total += rows @ rows.T
-    return total.reshape(K, n, K, n).transpose(1, 2)
+    return total
 
 
-def _of_pairs(x: Tensor, g: Tensor) -> Tensor:
-    """The same from the products of all pairs of tokens, for the tokens of an answer after another."""
-    K, n, T, _ = g.shape
-    total = torch.zeros(K, K, n, n, dtype=torch.float64, device=x.device)
-    rows = x.reshape(n * T, -1)
-    for i in range(n):
-        alike = x[i] @ rows.T  # [T, n T]
-        for a in range(K):
-            for b in range(K):
-                total[a, b, i] = (alike * (g[a, i] @ g[b].reshape(n * T, -1).T)).reshape(T, n, T).sum((0, 2))
+def _of_pairs(x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
+    """The same from the products of all pairs of tokens, for the gradients of an answer after another, with those of it and
+    the answers behind it."""
+    R, T, out = g.shape
+    total = torch.zeros(R, R, dtype=torch.float64, device=x.device)
+    first = torch.searchsorted(answer, torch.arange(len(x) + 1, device=x.device)).tolist()
+    for i, (low, high) in enumerate(zip(first, first[1:])):
+        if low == high:
+            continue
+        alike = (x[i] @ x[i:].flatten(0, 1).T).view(T, -1, T)[:, answer[low:] - i]
+        both = (g[low:high].flatten(0, 1) @ g[low:].flatten(0, 1).T).view(high - low, T, -1, T)
+        total[low:high, low:] = (both * alike).sum((1, 3))
+        total[low:, low:high] = total[low:high, low:].T.clone()
     return total
 
 
@@ -377,7 +490,7 @@ def _with_hidden(output: Any, hidden: Tensor) -> Any:
     return hidden if isinstance(output, Tensor) else (hidden, *output[1:])
 
 
-def _spread(x: Tensor, where: Any, shape: Any) -> Tensor:
+def _spread(x: Tensor, where: Any, shape: Any, P: int) -> Tensor:
     spread = torch.zeros(shape, device=x.device)
     spread[:, 1:][where] = x
-    return spread
+    return nn.functional.pad(spread, (P, 0))

@@ -41,8 +41,8 @@ func changed(cell, change train.Run) train.Run {
 	return cell
 }
 
-// Runs returns the runs of all arms; of is the finished map. Uniform weights without a change are runs of the map, and schemes that
-// the map does not have take the rate of actfocus.
+// Runs returns the runs of all arms; of is the finished map. Uniform weights without a change are
+// runs of the map, and schemes that the map does not have take the rate of actfocus.
 func (a Arms) Runs(of Table) (runs []train.Run) {
 	add := func(run train.Run, schemes ...string) {
 		for _, run.Seed = range a.Seeds {

@@ -124,7 +124,8 @@ func endText(e *Effect) string {
 	if e == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s to %s); %s; %d", points(e.Final), points(e.FinalLow), points(e.FinalHigh), points(e.Median), e.Lost)
+	return fmt.Sprintf("%s (%s to %s); %s; %d", points(e.Final), points(e.FinalLow), points(e.FinalHigh),
+		points(e.Median), e.Lost)
 }
 
 // armsEndTable is endTable of the arms.
@@ -135,7 +136,8 @@ func armsEndTable(of, arms []Effect) string {
 		for _, cell := range TheArms.Cells {
 			run := changed(cell, change)
 			e := effectOf(effects, run, actFocus)
-			fmt.Fprintf(&b, " %.1f, %d | %s | %s |", 100*e.UniformFinal, e.UniformLost, endText(e), endText(effectOf(effects, run, "aem")))
+			fmt.Fprintf(&b, " %.1f, %d | %s | %s |", 100*e.UniformFinal, e.UniformLost, endText(e),
+				endText(effectOf(effects, run, "aem")))
 		}
 		fmt.Fprintln(&b)
 	}
@@ -185,7 +187,8 @@ func armsTable(of, arms []Effect) string {
 		for _, cell := range TheArms.Cells {
 			run := changed(cell, change)
 			e := effectOf(effects, run, actFocus)
-			fmt.Fprintf(&b, " %.1f | %s | %s |", 100*e.Uniform, differenceText(e), differenceText(effectOf(effects, run, "aem")))
+			fmt.Fprintf(&b, " %.1f | %s | %s |", 100*e.Uniform, differenceText(e),
+				differenceText(effectOf(effects, run, "aem")))
 		}
 		fmt.Fprintln(&b)
 	}

@@ -142,7 +142,8 @@ func (done Table) Do(path string, settings train.Settings, runs []train.Run, sai
 }
 
 // Continue does the runs of a study that neither its file nor the studies before it have, and returns all of them.
-func Continue(path string, before Table, runs []train.Run, settings train.Settings, said func(done, of int)) (Table, error) {
+func Continue(path string, before Table, runs []train.Run, settings train.Settings,
+	said func(done, of int)) (Table, error) {
 	done, err := Read(path)
 	if err != nil {
 		return nil, err

@@ -35,15 +35,16 @@ type Overhead struct {
 	Tokens      int            `json:"tokens"`
 	Vocab       int            `json:"vocab"`
 	Workers     int            `json:"workers"`
-	UniformNs   bench.Estimate `json:"uniform_ns"`           // time of the uniform step
-	OverUniform bench.Estimate `json:"over_uniform"`         // time of this step over that of the uniform one
-	Verdict     string         `json:"verdict"`              // the claim: "not decided"
-	Reason      string         `json:"reason"`               // "between -0.5% and +3.1%"
-	Null        bench.Estimate `json:"null"`                 // the uniform step's time over its own, as if it were two steps
-	ExtraBytes  int64          `json:"extra_bytes"`          // on the heap, beyond the uniform step's
-	Allocs      uint64         `json:"allocs"`               // per step, in steady state
-	AllocBytes  uint64         `json:"alloc_bytes"`          // likewise
-	PeakBytes   int64          `json:"peak_bytes,omitempty"` // of the process so far; 0 where the system does not tell
+	UniformNs   bench.Estimate `json:"uniform_ns"`   // time of the uniform step
+	OverUniform bench.Estimate `json:"over_uniform"` // time of this step over that of the uniform one
+	Verdict     string         `json:"verdict"`      // the claim: "not decided"
+	Reason      string         `json:"reason"`       // "between -0.5% and +3.1%"
+	// Null is the uniform step's time over its own, as if it were two steps.
+	Null       bench.Estimate `json:"null"`
+	ExtraBytes int64          `json:"extra_bytes"`          // on the heap, beyond the uniform step's
+	Allocs     uint64         `json:"allocs"`               // per step, in steady state
+	AllocBytes uint64         `json:"alloc_bytes"`          // likewise
+	PeakBytes  int64          `json:"peak_bytes,omitempty"` // of the process so far; 0 where the system does not tell
 }
 
 // FreeLimit is the largest ratio to the time of the uniform step at which a step is
@@ -77,7 +78,8 @@ func verdict(ratio, null bench.Estimate) (claim, reason string) {
 	case ratio.Lo > FreeLimit && ratio.Lo > null.Hi:
 		return fmt.Sprintf("costs %.1f%%", 100*(ratio.Median-1)), refuted
 	case ratio.Lo > FreeLimit:
-		return undecided, fmt.Sprintf("between %+.1f%% and %+.1f%%, but the null reaches %+.1f%%", lo, hi, 100*(null.Hi-1))
+		return undecided, fmt.Sprintf("between %+.1f%% and %+.1f%%, but the null reaches %+.1f%%", lo, hi,
+			100*(null.Hi-1))
 	case !(ratio.Hi <= FreeLimit):
 		return undecided, fmt.Sprintf("between %+.1f%% and %+.1f%%", lo, hi)
 	case ratio.Lo > max(1, null.Hi):
@@ -198,7 +200,8 @@ type cost struct {
 }
 
 // measure measures the variants in turn. start returns a function that does a step.
-func (q Steps) measure(ctx context.Context, s bench.Sampler, start func(st step) (func() error, cost, error)) ([]Overhead, error) {
+func (q Steps) measure(ctx context.Context, s bench.Sampler,
+	start func(st step) (func() error, cost, error)) ([]Overhead, error) {
 	var fns []func() error
 	var costs []cost
 	for _, st := range q.variants() {
@@ -242,7 +245,8 @@ func (q Steps) overheads(samples bench.Samples, costs []cost) (overheads []Overh
 		overheads = append(overheads, Overhead{
 			Step: st.name, Advantages: from, KL: q.KL, ISA: q.ISA, Tokens: q.Tokens, Vocab: q.Vocab, Workers: q.Workers,
 			UniformNs: samples.Median(uniform), OverUniform: ratio, Verdict: claim, Reason: reason, Null: null,
-			ExtraBytes: int64(costs[i].held) - int64(costs[uniform].held), Allocs: costs[i].objects, AllocBytes: costs[i].bytes,
+			ExtraBytes: int64(costs[i].held) - int64(costs[uniform].held), Allocs: costs[i].objects,
+			AllocBytes: costs[i].bytes,
 		})
 	}
 	return overheads
@@ -267,7 +271,8 @@ type stepInput struct {
 // row has a gradient.
 func newStepInput(tokens, vocab int) *stepInput {
 	r := rand.New(rand.NewPCG(1, 2))
-	b := reweight.Batch{Role: make([]reweight.Role, tokens), SpanIDs: make([]int32, tokens), TokenIDs: make([]int32, tokens), Values: make([]float32, tokens)}
+	b := reweight.Batch{Role: make([]reweight.Role, tokens), SpanIDs: make([]int32, tokens),
+		TokenIDs: make([]int32, tokens), Values: make([]float32, tokens)}
 	rewards := make([]float32, tokens)
 	for t := range tokens {
 		b.Role[t] = reweight.RoleReasoning
@@ -284,8 +289,9 @@ func newStepInput(tokens, vocab int) *stepInput {
 		if t%8 == 0 {
 			s := t / 8
 			b.SeqOffsets = append(b.SeqOffsets, int64(t))
-			b.GroupIDs = append(b.GroupIDs, int32(max(0, min(s/4, (tokens+7)/32-1)))) // an incomplete group belongs to the last
-			b.Rewards = append(b.Rewards, float32(1-s%2)*float32(2+s%4))              // one of four is the best
+			// An incomplete group belongs to the last.
+			b.GroupIDs = append(b.GroupIDs, int32(max(0, min(s/4, (tokens+7)/32-1))))
+			b.Rewards = append(b.Rewards, float32(1-s%2)*float32(2+s%4)) // one of four is the best
 			rewards[min(t+7, tokens-1)] = b.Rewards[s]
 		}
 	}
@@ -301,7 +307,8 @@ func newStepInput(tokens, vocab int) *stepInput {
 		x := r.NormFloat64()
 		sharp[v], flat[v] = float32(3*x), float32(2*x)
 	}
-	return &stepInput{batch: b, rewards: rewards, vocab: vocab, sharp: append(sharp, sharp...), flat: append(flat, flat...)}
+	return &stepInput{batch: b, rewards: rewards, vocab: vocab, sharp: append(sharp, sharp...),
+		flat: append(flat, flat...)}
 }
 
 // row returns the logits of token t.
@@ -345,7 +352,8 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	ws := &reweight.Workspace{ISA: isa, Workers: workers}
 	b.OldLogprobs, b.Logprobs = floats(), floats()
 	b.TokenRewards, b.Returns, b.NewValues = in.rewards, in.rewards, b.Values
-	for name, array := range map[string]*[]float32{"ref_energy": &b.RefEnergy, "entropy": &b.Entropy, "sum_sq_probs": &b.SumSqProbs} {
+	for name, array := range map[string]*[]float32{"ref_energy": &b.RefEnergy, "entropy": &b.Entropy,
+		"sum_sq_probs": &b.SumSqProbs} {
 		if slices.Contains(st.reads, name) {
 			*array = floats()
 		}
@@ -373,7 +381,8 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 		if _, err := s.Run(); err != nil {
 			return err
 		}
-		return ws.RowGradient(in.gradient, b.Logits, b.TokenIDs, reweight.RowGradientInput{Logprobs: b.Logprobs, Grad: s.Grad}, reweight.DefaultRowGradient)
+		return ws.RowGradient(in.gradient, b.Logits, b.TokenIDs,
+			reweight.RowGradientInput{Logprobs: b.Logprobs, Grad: s.Grad}, reweight.DefaultRowGradient)
 	}
 }
 

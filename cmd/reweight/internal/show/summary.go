@@ -106,8 +106,8 @@ func summary(b *reweight.Batch, c Credit, begins []beginning) []string {
 	case d.reasonings > 0 && 4*d.shared > 3*d.known: // those that are equal by luck are the short and frequent ones
 		add("D, the share of the reward's variance given the prompt that the reasoning decides: %.2f, from %d reasonings that have several answers.", d.share, d.reasonings)
 	case d.known > 0:
-		add("D, the share of the reward's variance that the reasoning decides, is not known: for that nearly every reasoning needs several answers, and here %d of %d answers "+
-			"share their reasoning with another answer of the group.", d.shared, d.known)
+		add("In which tokens the signal is, and whether other weights of them help, is not to be seen in rollouts alone: " +
+			"python -m reweight audit measures it, with the model that drew them.")
 	}
 	return all
 }

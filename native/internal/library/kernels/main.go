@@ -8,6 +8,7 @@ func main() {
 	println(
 		(*reweight.Workspace).TokenStats, (*reweight.Workspace).RowGradient, (*reweight.Workspace).MaskedMoments,
 		(*reweight.Workspace).ActFocusWeights, (*reweight.Workspace).SpanMeans, (*reweight.Workspace).MinMax,
-		(*reweight.Workspace).ExpScale, (*reweight.Workspace).Multiply, (*reweight.Workspace).Surrogate, reweight.Policy(reweight.PPO{}),
+		(*reweight.Workspace).ExpScale, (*reweight.Workspace).Multiply, (*reweight.Workspace).Surrogate,
+		reweight.Policy(reweight.PPO{}),
 	)
 }

@@ -38,8 +38,9 @@ func TestEqualEntropies(t *testing.T) {
 // TestNextSpan: EMPG's next span follows in the same trajectory, whether spans take
 // turns or not.
 func TestNextSpan(t *testing.T) {
-	b := &reweight.Batch{Role: []reweight.Role{1, 1, 1, 1, 0, 1, 1}, SpanIDs: []int32{0, 1, 0, 2, 1, 3, 4}, SeqOffsets: []int64{0, 0, 5, 5, 6, 7},
-		Entropy: []float32{0, 1, 0, 2, 9, 4, 3}, Advantages: make([]float32, 7)}
+	b := &reweight.Batch{Role: []reweight.Role{1, 1, 1, 1, 0, 1, 1}, SpanIDs: []int32{0, 1, 0, 2, 1, 3, 4},
+		SeqOffsets: []int64{0, 0, 5, 5, 6, 7}, Entropy: []float32{0, 1, 0, 2, 9, 4, 3},
+		Advantages: make([]float32, 7)}
 	var ws reweight.Workspace
 	dst := make([]float32, 7)
 	must.Do(ws.EMPG(dst, b, reweight.EMPGOptions{KFuture: 1, Zeta: 1}))
@@ -73,14 +74,17 @@ func TestEqualReturns(t *testing.T) {
 // TestFarLogRatios: exponents are kept between -20 and 20 at every level, and Reject's
 // k1 is the ratio of the engine that sampled to the old policy, not its inverse.
 func TestFarLogRatios(t *testing.T) {
-	b := &reweight.Batch{Role: []reweight.Role{1, 1, 1}, SeqOffsets: []int64{0, 1, 2, 3}, OldLogprobs: []float32{-1, -31, -1}, RolloutLogprobs: []float32{-31, -1, -3}}
+	b := &reweight.Batch{Role: []reweight.Role{1, 1, 1}, SeqOffsets: []int64{0, 1, 2, 3},
+		OldLogprobs: []float32{-1, -31, -1}, RolloutLogprobs: []float32{-31, -1, -3}}
 	dst := make([]float32, 3)
 	var ws reweight.Workspace
 	for level := reweight.CorrectToken; level <= reweight.CorrectGeometric; level++ {
 		for _, high := range []float64{1e30, math.Inf(1)} {
 			for _, mask := range []bool{false, true} {
-				must.Do(ws.RolloutCorrection(dst, b, reweight.RolloutCorrectionOptions{Level: level, Mask: mask, High: high}))
-				nearAll(t, level.String(), dst, []number{number(math.Exp(20)), number(math.Exp(-20)), number(math.Exp(2))})
+				must.Do(ws.RolloutCorrection(dst, b,
+					reweight.RolloutCorrectionOptions{Level: level, Mask: mask, High: high}))
+				nearAll(t, level.String(), dst,
+					[]number{number(math.Exp(20)), number(math.Exp(-20)), number(math.Exp(2))})
 			}
 		}
 	}
@@ -108,7 +112,8 @@ func TestFarLogRatios(t *testing.T) {
 func TestEntropyMaskSorted(t *testing.T) {
 	var ws reweight.Workspace
 	rapid.Check(t, func(t *rapid.T) {
-		x := rapid.SliceOfN(rapid.OneOf(rapid.Float32(), rapid.SampledFrom([]float32{0, float32(math.Copysign(0, -1)), 1, -1, 1e-45})), 1, 60).Draw(t, "x")
+		x := rapid.SliceOfN(rapid.OneOf(rapid.Float32(),
+			rapid.SampledFrom([]float32{0, float32(math.Copysign(0, -1)), 1, -1, 1e-45})), 1, 60).Draw(t, "x")
 		rho := rapid.Float64Range(1e-3, 1).Draw(t, "rho")
 		b := &reweight.Batch{Role: slices.Repeat([]reweight.Role{1}, len(x)), Entropy: x}
 		sorted := slices.Sorted(slices.Values(x))
@@ -157,14 +162,16 @@ func TestAtBounds(t *testing.T) {
 		for z, want := range map[float32]float64{-20: math.Exp(-20), -13.8: 1} { // ratios of 2e-9 and of 1e-6
 			b.OldLogprobs, b.RolloutLogprobs = []float32{z, z}, []float32{0, 0}
 			b.SeqOffsets = []int64{0, 1, 2}
-			must.Do(ws.RolloutCorrection(dst, &b, reweight.RolloutCorrectionOptions{Level: level, High: 2, Normalize: true}))
+			must.Do(ws.RolloutCorrection(dst, &b,
+				reweight.RolloutCorrectionOptions{Level: level, High: 2, Normalize: true}))
 			nearAll(t, level.String(), dst, []number{number(want), number(want)})
 		}
 	}
 
 	// floor(0.201 * 5 + 0.9999) = 2.
 	b = reweight.Batch{Role: []reweight.Role{1, 1, 1, 1, 1}, Entropy: []float32{5, 4, 3, 2, 1}}
-	if threshold, err := ws.EntropyMask(make([]float32, 5), &b, reweight.EntropyMaskOptions{Rho: 0.201}); err != nil || threshold != 4 {
+	if threshold, err := ws.EntropyMask(make([]float32, 5), &b, reweight.EntropyMaskOptions{Rho: 0.201}); err != nil ||
+		threshold != 4 {
 		t.Errorf("threshold %v, %v, want 4", threshold, err)
 	}
 }
@@ -174,7 +181,8 @@ func TestAtBounds(t *testing.T) {
 func TestSchemesPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	const n = 200_000
-	b := &reweight.Batch{Role: make([]reweight.Role, n), OldLogprobs: make([]float32, n), RolloutLogprobs: make([]float32, n), SeqOffsets: []int64{0, 7, 150_000, n}}
+	b := &reweight.Batch{Role: make([]reweight.Role, n), OldLogprobs: make([]float32, n),
+		RolloutLogprobs: make([]float32, n), SeqOffsets: []int64{0, 7, 150_000, n}}
 	for i := range n {
 		b.Role[i] = reweight.Role(r.IntN(3))
 		b.OldLogprobs[i], b.RolloutLogprobs[i] = float32(r.NormFloat64()), float32(r.NormFloat64())
@@ -188,7 +196,8 @@ func TestSchemesPieces(t *testing.T) {
 		must.Do(ws.RolloutCorrection(got, b, opt))
 		for q := range b.Trajectories() {
 			from, to := b.SeqOffsets[q], b.SeqOffsets[q+1]
-			c := &reweight.Batch{Role: b.Role[from:to], OldLogprobs: b.OldLogprobs[from:to], RolloutLogprobs: b.RolloutLogprobs[from:to], SeqOffsets: []int64{0, to - from}}
+			c := &reweight.Batch{Role: b.Role[from:to], OldLogprobs: b.OldLogprobs[from:to],
+				RolloutLogprobs: b.RolloutLogprobs[from:to], SeqOffsets: []int64{0, to - from}}
 			must.Do(ws.RolloutCorrection(alone[from:to], c, opt))
 		}
 		same(t, level.String(), got, alone)
@@ -299,7 +308,8 @@ func TestOptions(t *testing.T) {
 				}
 			}
 			for _, s.surrogate = range []bool{false, s.Kind == Loss} {
-				if _, err := s.compute(&ws, dst[:s.size(b)], s.only(b)); !strings.HasPrefix(fmt.Sprint(err), "reweight: "+c.option+" is "+c.want) {
+				if _, err := s.compute(&ws, dst[:s.size(b)], s.only(b)); !strings.HasPrefix(fmt.Sprint(err),
+					"reweight: "+c.option+" is "+c.want) {
 					t.Errorf("%s: error %q, want that %s is %s", name, err, c.option, c.want)
 				}
 			}
@@ -312,7 +322,8 @@ func TestOptions(t *testing.T) {
 		"RewardWeights has 0 elements, want 2, one per part":             {},
 		"RewardWeights[1] is 1e+39, want a number that float32 can hold": {1, 1e39},
 	} {
-		if err := ws.GDPO(dst, b, reweight.GDPOOptions{RewardWeights: weights}); err == nil || err.Error() != "reweight: "+want {
+		if err := ws.GDPO(dst, b, reweight.GDPOOptions{RewardWeights: weights}); err == nil ||
+			err.Error() != "reweight: "+want {
 			t.Errorf("error %q, want %s", err, want)
 		}
 	}
@@ -323,8 +334,8 @@ func TestOptions(t *testing.T) {
 
 // TestPartsThatCancel: weights of opposite signs on equal parts leave exactly 0.
 func TestPartsThatCancel(t *testing.T) {
-	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1, 1, 2, 1}, SeqOffsets: []int64{0, 3, 3, 4, 5, 7, 8}, GroupIDs: []int32{1, 0, 1, 0, 1, 5},
-		RewardParts: []float32{1, 1, 0, 0, 0.5, 0.5, 3, 3, -1, -1, 2, 2}}
+	b := &reweight.Batch{Role: []reweight.Role{1, 2, 0, 1, 1, 1, 2, 1}, SeqOffsets: []int64{0, 3, 3, 4, 5, 7, 8},
+		GroupIDs: []int32{1, 0, 1, 0, 1, 5}, RewardParts: []float32{1, 1, 0, 0, 0.5, 0.5, 3, 3, -1, -1, 2, 2}}
 	dst := make([]float32, 8)
 	opt := reweight.DefaultGDPO
 	opt.RewardWeights = []float64{1, -1}
@@ -337,7 +348,8 @@ func TestPartsThatCancel(t *testing.T) {
 func TestWeightsOfNothing(t *testing.T) {
 	opt := reweight.LossOptions{Policy: reweight.PPO{ClipLow: 0.2, ClipHigh: 0.28}}
 	for weight, a := range map[float32]float32{0: 3e38, 1e-40: 1} {
-		b := reweight.Batch{Role: []reweight.Role{1, 2}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-6, -6}, Advantages: []float32{-a, a}}
+		b := reweight.Batch{Role: []reweight.Role{1, 2}, Logprobs: []float32{-1, -1}, OldLogprobs: []float32{-6, -6},
+			Advantages: []float32{-a, a}}
 		grad := []float32{7, 7}
 		res := must.Get(new(reweight.Workspace).Loss(grad, []float32{weight, weight}, &b, opt))
 		if res.Loss != 0 || grad[0] != 0 || grad[1] != 0 {
@@ -348,7 +360,8 @@ func TestWeightsOfNothing(t *testing.T) {
 
 // TestNarrowScope: entropies a subnormal apart leave AEM alone.
 func TestNarrowScope(t *testing.T) {
-	b := reweight.Batch{Role: []reweight.Role{1, 1}, SpanIDs: []int32{0, 1}, SeqOffsets: []int64{0, 2}, GroupIDs: []int32{0}, Entropy: []float32{0, 1e-39}}
+	b := reweight.Batch{Role: []reweight.Role{1, 1}, SpanIDs: []int32{0, 1}, SeqOffsets: []int64{0, 2},
+		GroupIDs: []int32{0}, Entropy: []float32{0, 1e-39}}
 	f := make([]float32, 2)
 	var ws reweight.Workspace
 	if err := ws.AEM(f, &b, reweight.AEMOptions{Lambda: 1}); err != nil || f[0] != 1 || f[1] != 1 {
@@ -359,13 +372,15 @@ func TestNarrowScope(t *testing.T) {
 // TestLargeWeights: weights whose products overflow float32 give the loss and
 // the gradient that float64 has.
 func TestLargeWeights(t *testing.T) {
-	b := reweight.Batch{Role: []reweight.Role{1, 2, 0, 1}, SeqOffsets: []int64{0, 2, 4}, Logprobs: []float32{-1, -1, 0, -2},
-		OldLogprobs: []float32{-1, -1.5, 0, -2}, Advantages: []float32{-2, -3, 5, 1}}
+	b := reweight.Batch{Role: []reweight.Role{1, 2, 0, 1}, SeqOffsets: []int64{0, 2, 4},
+		Logprobs: []float32{-1, -1, 0, -2}, OldLogprobs: []float32{-1, -1.5, 0, -2},
+		Advantages: []float32{-2, -3, 5, 1}}
 	weights := []float32{3e38, 1e38, 3e38, 1e-30} // the last counts in means by trajectory
 	grad := make([]float32, 4)
 	var ws reweight.Workspace
 	opt := reweight.DefaultLoss
-	for _, opt.Aggregation = range []reweight.Aggregation{reweight.TokenMean, reweight.SeqMeanTokenSum, reweight.SeqMeanTokenMean, reweight.SeqMeanTokenSumNorm} {
+	for _, opt.Aggregation = range []reweight.Aggregation{reweight.TokenMean, reweight.SeqMeanTokenSum,
+		reweight.SeqMeanTokenMean, reweight.SeqMeanTokenSumNorm} {
 		loss, gradient := exactLoss(Widen(&b), reference.Floats(weights), &opt)
 		got := must.Get(ws.Loss(grad, weights, &b, opt))
 		near(t, opt.Aggregation.String()+": loss", got.Loss, loss)

@@ -1,0 +1,219 @@
+"""The audit of a run: some prompts of every N-th batch, by the gradients of the model that is trained.
+
+An audit looks at the model as it was when the batch was drawn, and changes nothing of it: no gradient, no mode, no state
+of random numbers. A run with audits has the same weights to the last bit as one without.
+
+Of several processes each audits prompts of its own, whichever processes drew their answers, and all have what all found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import sys
+import warnings
+from collections import deque
+from pathlib import Path
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..audit import Audit
+from ..audit._command import _has_signal, _write, labels_of
+from . import _tags
+from ._advantages import _roles
+from ._credit import Credit
+from ._layout import to_numpy
+from ._report import Report
+
+PARTS = ("action", "tags", "reasoning")
+# So many prompts of a batch are audited, and so many audits count: the policy moves on.
+PROMPTS, AUDITS = 8, 32
+# So many prompts with different rewards are enough for weights that are measured.
+ENOUGH = 8
+# The direction of an audit that is the credit of the run, and where a checkpoint has the audits.
+CREDIT, FILE = "credit", "reweight_audit.npz"
+
+Gather = Callable[[Any], List[Any]]
+
+
+class RunAudit:
+    """The audits of a run. gather returns what all processes give it, in their order."""
+
+    def __init__(self, credit: Credit, report: Report, gather: Gather, rank: int) -> None:
+        self.credit, self.report, self.gather, self.rank = credit, report, gather, rank
+        self.batches, self.number = 0, 0
+        self.found: Deque[Audit] = deque(maxlen=AUDITS)
+        self.weights = dict.fromkeys(PARTS, 1.0)
+        self.verdict = ""
+        self.warned = False
+
+    def due(self) -> bool:
+        """Counts a batch, and says whether it is one to audit: the first, and each multiple of every."""
+        self.batches += 1
+        return self.batches == 1 or self.batches % self.credit.audited == 0
+
+    @property
+    def of_credit(self) -> Optional[Credit]:
+        """The part of the credit that is a factor or a weight of each token; None if there is none."""
+        entries = [e for e in self.credit.step().entries if e.kind in ("factor", "weight")]
+        if not entries and not self.credit.measured:
+            return None
+        names = [e.name for e in entries]
+        options = {name: of for name, of in self.credit.options.items() if name in names}
+        return dataclasses.replace(self.credit, scheme="+".join(names) or "uniform", options=options, show_every=0, audit_every=0)
+
+    def labels(self, mask: Any, ids: Any, tokenizer: Any) -> npt.NDArray[np.int64]:
+        """The part of each token of [B, T], -1 where the mask is 0."""
+        assert self.credit.tags is not None  # Credit wants them
+        response, tokens = to_numpy(mask) != 0, to_numpy(ids).astype(np.int64)
+        tokenizer = self.credit.tokenizer or tokenizer
+        offsets = np.arange(len(response) + 1) * response.shape[1]
+        role = _roles(response.reshape(-1), tokens.reshape(-1), offsets, self.credit.tags, tokenizer).reshape(response.shape)
+        opening, closing = self.credit.tags
+        if isinstance(opening, str) and isinstance(closing, str):
+            tags = opening, closing
+            vocabulary = _tags._vocabulary(tokenizer, tags)
+            vocabulary.learn(tokens[response], tokenizer)
+            text_of = vocabulary.texts
+        else:  # a character for each id
+            first, last = ("".join(chr(int(i)) for i in tag) for tag in (opening, closing))
+            tags = first, last
+            text_of = {i: chr(i) for i in set(tokens[response].tolist())}
+        rows = [[text_of.get(i, "") for i in row] for row in tokens.tolist()]
+        return np.array([labels_of(of, texts, tags) for of, texts in zip(role, rows)]).reshape(response.shape)
+
+    def weights_of(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """The measured weights of tokens, ones if the credit has no such weights."""
+        table = [self.weights[part] if self.credit.measured else 1.0 for part in PARTS]
+        return np.array([*table, 1.0], np.float32)[labels]  # -1 is the last
+
+    def look(
+        self, model: Any, temperature: float, prompts: Sequence[Any], completions: Sequence[Any], labels: Sequence[Any],
+        rewards: Any, groups: Sequence[Any], weights: Optional[Sequence[Any]],
+    ) -> Dict[str, float]:  # fmt: skip
+        """Audits prompts of the batch, and returns scalars of all audits that count. Each argument has a row for each
+        answer of this process; weights are those of the credit."""
+        mine = [
+            (groups[b], float(rewards[b]), np.concatenate([prompts[b], completions[b]]),
+             np.concatenate([np.full(len(prompts[b]), -1), labels[b]]),
+             None if weights is None else np.concatenate([np.zeros(len(prompts[b]), np.float32), weights[b]]))
+            for b in range(len(prompts))
+        ]  # fmt: skip
+        answers: Dict[Any, List[Any]] = {}
+        everyone = self.gather(mine)
+        for part in everyone:
+            for group, *answer in part:
+                answers.setdefault(group, []).append(answer)
+        found, *others = self.gather(self._audited(model, temperature, list(answers.values()), weights is not None, len(everyone)))
+        for other in others:
+            found.merge(other)
+        if any((a.layers, a.directions) != (found.layers, found.directions) for a in self.found):
+            self.found.clear()  # they are of a checkpoint, and another model or credit
+        self.found.append(found)
+        self.number += 1
+        return self._log()
+
+    def _audited(self, model: Any, temperature: float, groups: List[Any], weighted: bool, processes: int) -> Audit:
+        """The audit of the prompts of this process."""
+        torch = sys.modules["torch"]
+        view = importlib.import_module("reweight.audit.gradients").Gradients(model, temperature=temperature)
+        audit = Audit(PARTS, directions=(CREDIT,) * weighted, layers=[str(i) for i in view.layers])
+        looked_at, K = 0, len(PARTS) + weighted
+        for number, answers in enumerate(groups):
+            rewards, ids, labels, weights = map(list, zip(*answers))
+            n, key = len(rewards), f"{self.number:08} {number:06}"
+            counts = np.bincount(np.concatenate(labels) + 1, minlength=len(PARTS) + 1)[1:]
+            grams: Any = np.zeros((len(view.layers), K, K, n, n))
+            if _has_signal(np.array(rewards)):
+                looked_at += 1
+                if looked_at > PROMPTS or looked_at % processes != self.rank:
+                    continue
+                longest = max(map(len, ids))
+                padded = [np.pad(w, (0, longest - len(w))) for w in weights] if weighted else []
+                try:
+                    directions = [np.array(padded)] if weighted else []
+                    grams = view.grams(ids, labels, len(PARTS), lambda _: directions).numpy()
+                except torch.OutOfMemoryError:
+                    self._warn(f"the audit left a prompt out: there is too little memory for its {sum(map(len, ids)):,} tokens at once")
+                    continue
+            elif self.rank:  # the first one counts what has no signal
+                continue
+            audit.add(rewards, grams, counts, key)
+        return audit
+
+    def _total(self) -> Audit:
+        first = self.found[0]
+        total = Audit(first.parts, first.schemes, first.directions, first.layers)
+        for audit in self.found:
+            total.merge(audit)
+        return total
+
+    def _log(self) -> Dict[str, float]:
+        total = self._total()
+        log: Dict[str, float] = {"prompts": total.counted}
+        if total.counted > 1:
+            report = total.report()
+            for part in report.parts:
+                for name, share in ("signal", part.signal), ("noise", part.noise):
+                    if share.known:
+                        log[f"{name}_{part.name}"] = share.value
+            for name, of in ("efficiency", report.efficiencies), ("best_efficiency", [report.measured]):
+                if of and of[0].here.known:
+                    log.update({name: of[0].here.value, f"{name}_low": of[0].here.low, f"{name}_high": of[0].here.high})
+            if self.rank == 0 and not any(part.tokens for part in report.parts[:2]):
+                self._warn(f"no token of the audited answers is in or between the tags {self.credit.tags}")
+            if self.rank == 0 and report.verdict != self.verdict:
+                self.verdict = report.verdict
+                self.report.say(f"by the audits until now: {report.advice}")
+        if self.credit.measured and total.counted >= ENOUGH:
+            if self.rank == 0 and set(self.weights.values()) == {1.0}:
+                self.report.say(f"{total.counted} prompts with different rewards are audited: the weights are measured from now on")
+            self.weights = total.shrunk()
+        if self.rank == 0:
+            self._write(total)
+        return {f"credit/audit/{name}": float(value) for name, value in log.items()}
+
+    def weights_log(self) -> Dict[str, float]:
+        """The measured weights of the batch at hand."""
+        return {f"credit/audit/weight_{part}": w for part, w in self.weights.items()} if self.credit.measured else {}
+
+    def _write(self, total: Audit) -> None:
+        """A page, and the file that `reweight show` prints. What goes wrong ends no run."""
+        folder = Path(self.credit.dir)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(folder / "audit.json", total.as_json())
+            if total.counted > 1:
+                _write(folder / f"audit-{self.batches:06}.html", total.report().html())
+        except OSError as error:
+            self._warn(f"the audit was not written: {error}")
+
+    def _warn(self, what: str) -> None:
+        if not self.warned:
+            warnings.warn(what)
+        self.warned = True
+
+    def save(self, folder: str) -> None:
+        """Writes the audits that count to a folder, such as a checkpoint."""
+        if self.found:
+            self._total().save(os.path.join(folder, FILE))
+
+    def load(self, folder: str) -> None:
+        """Goes on from what save wrote, on all processes."""
+        path, found = os.path.join(folder, FILE), None
+        if self.rank == 0 and os.path.exists(path):
+            found = Audit.open(path)
+        found = self.gather(found)[0]
+        if found is None:
+            if self.rank == 0:
+                self.report.say(f"there are no audits in {folder}: they begin anew")
+            return
+        self.found.clear()
+        keys = {*found._prompts, *found._left_out}
+        for number in sorted({key.split()[0] for key in keys}):
+            self.number = int(number) + 1
+            self.found.append(found.without({key for key in keys if key.split()[0] != number}))
+        self._log()
