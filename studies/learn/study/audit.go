@@ -145,8 +145,8 @@ func (a Audits) Report(folder string, cell train.Run, iterations int) (*diagnose
 	return together.Report()
 }
 
-// CSV returns a line for each figure of the audits of each cell: of all policies (iteration -1), and of those after each
-// number of iterations. What has too few prompts has no lines.
+// CSV returns a line for each figure of the audits of each cell: of all policies (iteration -1), and of those after
+// each number of iterations. What has too few prompts has no lines.
 func (a Audits) CSV(folder string) ([]byte, error) {
 	b := bytes.NewBufferString("fluent,errors,iteration,prompts,left_out,figure,value,low,high\n")
 	for _, fluent := range a.Fluent {
@@ -157,13 +157,15 @@ func (a Audits) CSV(folder string) ([]byte, error) {
 					return nil, err
 				}
 				line := func(figure string, i diagnose.Interval) {
-					fmt.Fprintf(b, "%d,%s,%d,%d,%d,%s,%s,%s,%s\n", fluent, digits(errors), iteration, r.Prompts, r.LeftOut,
+					fmt.Fprintf(b, "%d,%s,%d,%d,%d,%s,%s,%s,%s\n", fluent, digits(errors), iteration,
+						r.Prompts, r.LeftOut,
 						figure, digits(i.Value), digits(i.Low), digits(i.High))
 				}
 				for i, p := range r.Parts {
 					line("signal of "+p.Name, p.Signal)
 					line("noise of "+p.Name, p.Noise)
-					line("weight of "+p.Name, diagnose.Interval{Value: r.Weights[i], Low: r.Weights[i], High: r.Weights[i]})
+					line("weight of "+p.Name, diagnose.Interval{Value: r.Weights[i], Low: r.Weights[i],
+						High: r.Weights[i]})
 				}
 				for _, e := range append(r.Efficiencies, r.Measured) {
 					line("efficiency of "+strings.ReplaceAll(e.Name, ",", ""), e.Here)

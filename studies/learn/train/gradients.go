@@ -9,8 +9,8 @@ import (
 	"github.com/seed621a2839/reweight/studies/learn/policy"
 )
 
-// Parts are those of the tokens of a response in an audit, and Directions the schemes whose weights or factors of single
-// tokens are directions in it.
+// Parts are those of the tokens of a response in an audit, and Directions the schemes whose weights or factors of
+// single tokens are directions in it.
 var (
 	Parts      = []string{"action", "tags", "reasoning"}
 	Directions = []string{"actfocus", ActFocusBySurprisal, "aem"}
@@ -18,7 +18,8 @@ var (
 
 // Audit trains as Do does, for some iterations, and returns what the answers of new episodes say of the gradient of the
 // policy that this gives: groups prompts, of which those without signal are counted and left out.
-func (s Settings) Audit(run Run, warm *policy.Policy, iterations, groups int) (prompts []diagnose.AuditPrompt, leftOut int, err error) {
+func (s Settings) Audit(run Run, warm *policy.Policy,
+	iterations, groups int) (prompts []diagnose.AuditPrompt, leftOut int, err error) {
 	t, err := s.trainer(run, warm)
 	if err != nil {
 		return nil, 0, err
@@ -143,12 +144,14 @@ func (t *trainer) prompt(b *reweight.Batch, weights [][]float32, first int) (dia
 	return p, nil
 }
 
-// gradients returns, for each of the weights, the gradient of the weighted sum of the log-probabilities of a trajectory.
+// gradients returns, for each of the weights, the gradient of the weighted sum of the log-probabilities of a
+// trajectory.
 func (t *trainer) gradients(b *reweight.Batch, weights [][]float32, trajectory int) ([][]float32, error) {
 	one, _ := slice(b, nil, trajectory, b.Trajectories())
 	v := look(t.agent, &one)
 	logprobs := v.floats()
-	if err := t.ws.TokenStats(reweight.Stats{Logprob: logprobs}, v.logits, v.ids, reweight.DefaultTokenStats); err != nil {
+	if err := t.ws.TokenStats(reweight.Stats{Logprob: logprobs}, v.logits, v.ids,
+		reweight.DefaultTokenStats); err != nil {
 		return nil, err
 	}
 	rows := reweight.Logits{Vocab: v.logits.Vocab, F32: make([]float32, len(v.logits.F32))}

@@ -39,7 +39,8 @@ func TestGradientsOfParts(t *testing.T) {
 		for p, want := range tr.gradient.Parameters {
 			sum := float64(got[0][p]) + float64(got[1][p]) + float64(got[2][p])
 			if math.Abs(sum+n*float64(want)) > 1e-4*(1+math.Abs(sum)) {
-				t.Fatalf("answer %d, parameter %d: parts have %v, the loss of a mean over %v tokens %v", i, p, sum, n, want)
+				t.Fatalf("answer %d, parameter %d: parts have %v, the loss of a mean over %v tokens %v", i, p,
+					sum, n, want)
 			}
 		}
 	}
