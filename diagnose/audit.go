@@ -101,7 +101,9 @@ func (a *Audit) Report() (*AuditReport, error) {
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	prompts := slices.SortedFunc(slices.Values(a.Prompts), func(x, y AuditPrompt) int { return cmp.Compare(x.Key, y.Key) })
+	prompts := slices.SortedFunc(slices.Values(a.Prompts), func(x, y AuditPrompt) int {
+		return cmp.Compare(x.Key, y.Key)
+	})
 	M, P, K := len(prompts), len(a.Parts), len(a.Parts)+len(a.Directions)
 	r := &AuditReport{Prompts: M, LeftOut: a.LeftOut, Layers: a.Layers}
 	inverse := 0.0
@@ -190,7 +192,8 @@ func (a *Audit) check() error {
 		}
 	}
 	if len(a.Prompts) < 2 {
-		return bad("Prompts", -1, "are %d with different rewards, of %d, want at least 2", len(a.Prompts), len(a.Prompts)+a.LeftOut)
+		return bad("Prompts", -1, "are %d with different rewards, of %d, want at least 2", len(a.Prompts),
+			len(a.Prompts)+a.LeftOut)
 	}
 	keys := map[string]bool{}
 	for i, p := range a.Prompts {
@@ -199,7 +202,8 @@ func (a *Audit) check() error {
 		}
 		keys[p.Key] = true
 		if p.Answers < 1 || len(p.Tokens) != P {
-			return bad("Prompts", i, "has %d answers and %d parts, want at least 1 answer and %d parts", p.Answers, len(p.Tokens), P)
+			return bad("Prompts", i, "has %d answers and %d parts, want at least 1 answer and %d parts", p.Answers,
+				len(p.Tokens), P)
 		}
 		for _, x := range [][][][]float64{p.S, p.T} {
 			ok := len(x) == len(a.Layers)

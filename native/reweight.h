@@ -878,6 +878,40 @@ typedef struct reweight_gigpo_options {
 REWEIGHT_API int reweight_gigpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                                 const reweight_gigpo_options *options, reweight_error *error);
 
+/* ---- TurnReturns ---- */
+
+typedef struct reweight_turn_returns_options {
+	double gamma; /* discount of later turns, above 0 and at most 1 */
+	int32_t divide_by_std; /* plus 1e-6, of the returns of all turns of the group: this makes the gradient biased */
+} reweight_turn_returns_options;
+
+#define REWEIGHT_DEFAULT_TURN_RETURNS {1, 0}
+
+/* Sets advantages to what each turn and the turns after it earn, less what the other
+ * trajectories of the group earn from there on. A turn is a span, K of them are in a
+ * trajectory:
+ *
+ *   G_k = span_rewards[k] + gamma G_k+1    G_K = span_rewards[K] + rewards[q]
+ *   b_k = mean over the others p of the group of G_min(k, K_p) of p
+ *   A_t = G_k(t) - b_k(t)
+ *
+ * So a trajectory that has ended before turn k counts in b_k by its last turn, and one
+ * without turns by its reward. As b_k does not depend on this trajectory, and always has the
+ * same number of terms, the policy gradient is unbiased, also where the policy decides when
+ * an episode ends. A group of one has b_k = 0. With divide_by_std, A is divided by the
+ * standard deviation (n-1) of G over all turns of the group, if it has more than one. Masked
+ * tokens get 0.
+ *
+ * rewards is added to the last turn: it must not contain the rewards of turns again.
+ *
+ * advantages, role and span_ids have one element per token, at most 2^31 - 1; rewards and
+ * group_ids one per trajectory; span_rewards one per span; seq_offsets must be set.
+ * advantages may be any array of b that is one float32 per token: none is read. A span needs
+ * at least one response token. Wrong shapes, spans or options, or a reward that is not
+ * finite, is an error, and advantages is not written. */
+REWEIGHT_API int reweight_turn_returns(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                                       const reweight_turn_returns_options *options, reweight_error *error);
+
 /* ---- GTPO ---- */
 
 typedef enum reweight_normalization {

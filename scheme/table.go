@@ -16,6 +16,7 @@ type Options struct {
 	GRPO              reweight.GRPOOptions // group_mean never divides
 	ReinforcePlusPlus reweight.ReinforcePlusPlusOptions
 	GiGPO             reweight.GiGPOOptions
+	TurnReturns       reweight.TurnReturnsOptions
 	OTB, OTBTurns     reweight.OTBOptions
 	GTPO, GRPOS       reweight.GTPOOptions
 	GAE               reweight.GAEOptions
@@ -44,7 +45,8 @@ type OffPolicyMaskOptions struct {
 func defaults() Options {
 	return Options{
 		Overlong: reweight.DefaultOverlongPenalty, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
-		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO, OTB: reweight.DefaultOTB,
+		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO,
+		TurnReturns: reweight.DefaultTurnReturns, OTB: reweight.DefaultOTB,
 		OTBTurns: reweight.DefaultOTBTurns, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
 		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, GDPO: reweight.DefaultGDPO,
 		EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
@@ -64,6 +66,7 @@ const tokenRewards = "token_rewards|rewards" // of the tokens, or the outcome at
 
 var (
 	outcome    = []string{"seq_offsets", "group_ids", "rewards"}
+	ofTurns    = []string{"seq_offsets", "group_ids", "span_ids", "rewards", "span_rewards"}
 	ofRollout  = []string{"seq_offsets", "old_logprobs", "rollout_logprobs"}
 	ofBaseline = []string{"seq_offsets", "group_ids", "old_logprobs", "sum_sq_probs", tokenRewards}
 	anywhere   = []string{Any}
@@ -348,6 +351,18 @@ var table = []*Entry{
 		computation: with(func(opt *Options) *reweight.GiGPOOptions { return &opt.GiGPO }, (*workspace).GiGPO,
 			func(b *reference.Batch, o reweight.GiGPOOptions) []float64 {
 				return reference.GiGPO(b, reference.GiGPOOptions(o))
+			}),
+	},
+	{
+		Name: "turn_returns", Title: "returns of turns", Source: "reweight",
+		Doc:     "rewards of turns to come, less the others' of its group",
+		Formula: "G_k less the mean of G_min(k, K_p) over the others p of g; G_k = r_k + γ G_next over the turns (spans), G_K = r_K + r, K_p the last turn of p; unbiased whoever ends the episode, but for `DivideByStd`",
+		Kind:    Advantage, Method: "TurnReturns", C: "turn_returns", Dst: "advantages",
+		DefaultName: "DefaultTurnReturns", NotZero: []string{"Gamma"}, golden: "turns.json",
+		Reads: ofTurns, Alias: anywhere,
+		computation: with(func(opt *Options) *reweight.TurnReturnsOptions { return &opt.TurnReturns },
+			(*workspace).TurnReturns, func(b *reference.Batch, o reweight.TurnReturnsOptions) []float64 {
+				return reference.TurnReturns(b, o.Gamma, o.DivideByStd)
 			}),
 	},
 	{

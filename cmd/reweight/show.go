@@ -87,7 +87,8 @@ func showCommand(args []string, out io.Writer) error {
 			continue
 		}
 		if len(names) > 1 || *output != "" {
-			return fmt.Errorf("%s: an audit, want it alone and without -html: its page lies beside it", printable.Text(audit))
+			return fmt.Errorf("%s: an audit, want it alone and without -html: its page lies beside it",
+				printable.Text(audit))
 		}
 		report, err := show.ReadAudit(audit)
 		if err != nil {

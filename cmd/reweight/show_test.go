@@ -88,7 +88,8 @@ func TestShowAudit(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{path, "-html", filepath.Join(dir, "page.html")}, {path, path}} {
-		refused(t, path+": an audit, want it alone and without -html: its page lies beside it", append([]string{"show"}, args...)...)
+		refused(t, path+": an audit, want it alone and without -html: its page lies beside it",
+			append([]string{"show"}, args...)...)
 	}
 	must.Do(os.WriteFile(path, []byte(`{"audit": {"parts": []}}`), 0o666))
 	refused(t, path+": the audit's Parts are 0, of 0 layers, want at least one of each", "show", dir)

@@ -119,6 +119,7 @@ int64_t rw_opo_scratch(int64_t trajectories);
 int64_t rw_pass_at_k_scratch(int64_t trajectories);
 int64_t rw_otb_scratch(int64_t tokens, int64_t trajectories);
 int64_t rw_gdpo_scratch(int64_t trajectories);
+int64_t rw_turns_scratch(int64_t trajectories, int64_t spans);
 
 /* ---- portable_tokens.c ---- */
 

@@ -39,6 +39,7 @@ int64_t reweight_scratch_size(int64_t tokens, int64_t trajectories, int64_t span
 	most = max_i64(most, rw_pass_at_k_scratch(trajectories));
 	most = max_i64(most, rw_otb_scratch(tokens, trajectories));
 	most = max_i64(most, rw_gdpo_scratch(trajectories));
+	most = max_i64(most, rw_turns_scratch(trajectories, spans));
 	most = max_i64(most, rw_loss_scratch(tokens, spans));
 	return max_i64(most, rw_entropy_mask_scratch());
 }

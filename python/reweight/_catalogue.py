@@ -20,6 +20,7 @@ __all__ = [
     "reinforce_plus_plus_baseline",
     "otb",
     "gigpo",
+    "turn_returns",
     "gtpo",
     "grpo_s",
     "opo",
@@ -269,6 +270,50 @@ def gigpo(
         bool(per_step),
     )
     return run_scheme("gigpo", batch, options, ("seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"), out)
+
+
+def turn_returns(
+    batch: Batch,
+    *,
+    gamma: float = 1,
+    divide_by_std: bool = False,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: what each turn and the turns after it earn, less what the other
+    trajectories of the group earn from there on. A turn is a span, K of them are in a
+    trajectory:
+
+        G_k = span_rewards[k] + gamma G_k+1    G_K = span_rewards[K] + rewards[q]
+        b_k = mean over the others p of the group of G_min(k, K_p) of p
+        A_t = G_k(t) - b_k(t)
+
+    So a trajectory that has ended before turn k counts in b_k by its last turn, and one
+    without turns by its reward. As b_k does not depend on this trajectory, and always has
+    the same number of terms, the policy gradient is unbiased, also where the policy decides
+    when an episode ends. A group of one has b_k = 0. With divide_by_std, A is divided by
+    the standard deviation (n-1) of G over all turns of the group, if it has more than one.
+    Masked tokens get 0.
+
+    rewards is added to the last turn: it must not contain the rewards of turns again.
+
+    advantages, role and span_ids have one element per token, at most 2^31 - 1; rewards and
+    group_ids one per trajectory; span_rewards one per span; seq_offsets must be set.
+    advantages may be any array of b that is one float32 per token: none is read. A span
+    needs at least one response token. Wrong shapes, spans or options, or a reward that is
+    not finite, is an error, and advantages is not written.
+
+    gamma: discount of later turns, above 0 and at most 1
+    divide_by_std: plus 1e-6, of the returns of all turns of the group: this makes the
+    gradient biased
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.TurnReturnsOptions(
+        number("gamma", gamma),
+        bool(divide_by_std),
+    )
+    return run_scheme("turn_returns", batch, options, ("seq_offsets", "group_ids", "span_ids", "rewards", "span_rewards"), out)
 
 
 def gtpo(
@@ -1044,6 +1089,16 @@ ENTRIES = (
         "advantage", (), "gigpo",
         {"gamma": 0.95, "omega": 1, "divide_by_std": False, "per_step": False},
         ("seq_offsets", "group_ids", "span_ids", "rewards", "anchors", "span_rewards"),
+        False, "both make the advantages, and a step has them from one", {}, "",
+    ),
+    Entry(
+        "turn_returns", (), "returns of turns",
+        "rewards of turns to come, less the others' of its group",
+        "reweight",
+        "G_k less the mean of G_min(k, K_p) over the others p of g; G_k = r_k + γ G_next over the turns (spans), G_K = r_K + r, K_p the last turn of p; unbiased whoever ends the episode, but for `divide_by_std`",
+        "advantage", (), "turn_returns",
+        {"gamma": 1, "divide_by_std": False},
+        ("seq_offsets", "group_ids", "span_ids", "rewards", "span_rewards"),
         False, "both make the advantages, and a step has them from one", {}, "",
     ),
     Entry(

@@ -657,6 +657,17 @@ class GiGPOOptions(Structure):
     ]
 
 
+class TurnReturnsOptions(Structure):
+    """reweight_turn_returns_options."""
+
+    gamma: float
+    divide_by_std: int
+    _fields_ = [
+        ("gamma", c_double),
+        ("divide_by_std", c_int32),
+    ]
+
+
 class GTPOOptions(Structure):
     """reweight_gtpo_options."""
 
@@ -828,6 +839,7 @@ DEFAULT_OVERLONG_PENALTY = OverlongPenaltyOptions(20480, 4096, 1)
 DEFAULT_REINFORCE_PLUS_PLUS = ReinforcePlusPlusOptions(1)
 DEFAULT_OTB = OTBOptions(0, 1)
 DEFAULT_GIGPO = GiGPOOptions(0.95, 1, 0, 0)
+DEFAULT_TURN_RETURNS = TurnReturnsOptions(1, 0)
 DEFAULT_GTPO = GTPOOptions(1, 0.1, 0.5, 0, inf, 0, 0)
 DEFAULT_GRPO_S = GTPOOptions(1, 0.1, 0.5, 0, inf, 1, 0)
 DEFAULT_PASS_AT_K = PassAtKOptions(1e-06, 1)
@@ -872,6 +884,7 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "reinforce_plus_plus_baseline": [c_void_p, POINTER(Batch)],
     "otb": [c_void_p, POINTER(Batch), POINTER(OTBOptions)],
     "gigpo": [c_void_p, POINTER(Batch), POINTER(GiGPOOptions)],
+    "turn_returns": [c_void_p, POINTER(Batch), POINTER(TurnReturnsOptions)],
     "gtpo": [c_void_p, POINTER(Batch), POINTER(GTPOOptions)],
     "grpo_s": [c_void_p, POINTER(Batch), POINTER(GTPOOptions)],
     "opo": [c_void_p, POINTER(Batch)],

@@ -399,6 +399,13 @@ class MultiplierTest(Case):
                     taken += 1
         self.assertGreater(taken, 13)
 
+    @staticmethod
+    def computable():
+        """The schemes whose arrays token_advantages takes, and whose options have defaults."""
+        lacking = {"span_rewards", "reward_parts"}
+        kinds = "advantage", "factor", "weight"
+        return [e.name for e in reweight.schemes() if e.kind in kinds and lacking.isdisjoint(e.reads) and not e.no_default]
+
     def test_every_scheme(self):
         """The advantages are those of a step, in the place of the trainer's or times them, by the weights."""
         r = self.rollouts
@@ -412,9 +419,7 @@ class MultiplierTest(Case):
         )  # fmt: skip
         given["sum_sq_probs"] = full.sum_sq_probs
         computed = 0
-        for name in [e.name for e in reweight.schemes() if e.kind in ("advantage", "factor", "weight")]:
-            if name in ("gigpo", "gdpo", "off_policy_mask"):  # which lack anchors, parts of rewards, and an option
-                continue
+        for name in self.computable():
             with self.subTest(name):
                 credit = Credit(f"{name}+actfocus" if name != "actfocus" else name)
                 log = {}
@@ -464,7 +469,7 @@ class MultiplierTest(Case):
         computed = 0
         for e in reweight.schemes():
             need = {name for names in e.reads for name in names.split("|")}
-            if e.kind not in ("advantage", "weight") or need.isdisjoint(["rewards", "token_rewards"]) or e.name in ("gigpo", "gae"):
+            if e.kind not in ("advantage", "weight") or need.isdisjoint(["rewards", "token_rewards"]) or not need.isdisjoint(["span_rewards", "values"]):
                 continue
             with self.subTest(e.name):
                 chosen = compared if "group_ids" in need else scored
@@ -536,9 +541,7 @@ class MultiplierTest(Case):
             "packed": (np.zeros(0), {"seq_offsets": [0]}),
             "nested": (jagged(), {}),
         }
-        for name in [e.name for e in reweight.schemes() if e.kind in ("advantage", "factor", "weight")]:
-            if name in ("gigpo", "gdpo", "off_policy_mask"):
-                continue
+        for name in self.computable():
             for layout, (mask, more) in layouts.items():
                 for aggregation in AGGREGATIONS:
                     with self.subTest(name, layout=layout, aggregation=aggregation):

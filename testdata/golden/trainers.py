@@ -3,6 +3,7 @@
     $(python/environment verl)/bin/python testdata/golden/trainers.py verl
     PYTHONPATH=FOLDER $(python/environment newest)/bin/python testdata/golden/trainers.py swift
     PYTHONPATH=FOLDER $(python/environment newest)/bin/python testdata/golden/trainers.py trinity
+    $(python/environment newest)/bin/python testdata/golden/trainers.py turns
 
 FOLDER has the unpacked wheel of ms-swift 4.6.0, which `pip download --no-deps ms-swift` fetches, or of trinity-rft 0.6.0.
 """
@@ -267,5 +268,41 @@ def trinity():
     write("clip_b.json", cases)
 
 
+def turns():
+    """Advantages of turns, as their definitions have them: nobody else has a function."""
+    cases = []
+    for s in range(6):
+        r, rows = Rollouts(s), random.Random(100 + s)
+        ids, last, rewards = [], -1, []
+        for q in range(len(r.mask)):
+            turns, before = rows.randint(1, 4), None
+            for i in (i for p, i in r.place if p == q):
+                turn = min(i // 3, turns - 1)
+                if r.mask[q][i] and turn != before:
+                    last, before = last + 1, turn
+                    rewards.append(rows.choice([0, 0.5, 1, -0.25]))
+                ids.append(last if r.mask[q][i] else -1)
+        given = {**r.packed, "group_ids": r.group, "span_ids": ids, "rewards": r.rewards, "span_rewards": rewards}
+        offsets = r.packed["seq_offsets"]
+        of = [sorted(set(ids[a:b]) - {-1}) for a, b in zip(offsets, offsets[1:])]
+        for options in ({}, {"gamma": 0.9}, {"gamma": 0.5, "std": True}):
+            G = []
+            for q, spans in enumerate(of):
+                G.append([sum(options.get("gamma", 1) ** (s - k) * rewards[s] for s in spans if s >= k) for k in spans])
+                G[-1] = [g + options.get("gamma", 1) ** (spans[-1] - k) * r.rewards[q] for g, k in zip(G[-1], spans)]
+            A = {}
+            for q, spans in enumerate(of):
+                fellows = [p for p in range(len(of)) if r.group[p] == r.group[q]]
+                std = np.std([g for p in fellows for g in G[p]], ddof=1) if sum(len(of[p]) for p in fellows) > 1 else 0
+                for k, s in enumerate(spans):
+                    others = [G[p][min(k, len(of[p]) - 1)] for p in fellows if p != q]
+                    A[s] = G[q][k] - (np.mean(others) if others else 0)
+                    if options.get("std") and std > 0:
+                        A[s] /= std + 1e-6
+            out = [float(A[s]) if s >= 0 else 0 for s in ids]
+            cases.append({"name": f"turn_returns {s}", **given, **({"options": options} if options else {}), "out": out})
+    write("turns.json", cases)
+
+
 if __name__ == "__main__":
-    {"verl": verl, "swift": swift, "trinity": trinity}[sys.argv[1]]()
+    {"verl": verl, "swift": swift, "trinity": trinity, "turns": turns}[sys.argv[1]]()

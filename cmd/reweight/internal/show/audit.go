@@ -72,7 +72,8 @@ func ReadAudit(name string) (*diagnose.AuditReport, error) {
 	}
 	report, err := found.Audit.Report()
 	if err != nil {
-		return nil, fmt.Errorf("%s: the audit's %s", printable.Text(name), strings.TrimPrefix(err.Error(), "reweight: "))
+		return nil, fmt.Errorf("%s: the audit's %s", printable.Text(name),
+			strings.TrimPrefix(err.Error(), "reweight: "))
 	}
 	return report, nil
 }
@@ -81,7 +82,8 @@ func ReadAudit(name string) (*diagnose.AuditReport, error) {
 func WriteAudit(w io.Writer, r *diagnose.AuditReport) error {
 	var b strings.Builder
 	line := func(format string, args ...any) { b.WriteString(printable.Line(fmt.Sprintf(format, args...)) + "\n") }
-	line("%d prompts with different rewards, %.0f answers each; %d others are left out.", r.Prompts, r.Answers, r.LeftOut)
+	line("%d prompts with different rewards, %.0f answers each; %d others are left out.", r.Prompts,
+		r.Answers, r.LeftOut)
 	line("Of the power of one answer's gradient, the signal is %s.", r.Signal)
 	line("")
 	var tokens int64

@@ -44,7 +44,8 @@ func TestAudit(t *testing.T) {
 func TestAuditFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.json")
-	for _, content := range []string{"", "{}", `{"audits": {}}`, `[{"audit": {}}]`, `{"reward": 1, "audit": 2}`, `"audit"`} {
+	for _, content := range []string{"", "{}", `{"audits": {}}`, `[{"audit": {}}]`, `{"reward": 1, "audit": 2}`,
+		`"audit"`} {
 		must.Do(os.WriteFile(path, []byte(content), 0o666))
 		if found := FindAudit(path); found != "" {
 			t.Errorf("%s is an audit", content)

@@ -88,7 +88,8 @@ func TestSummary(t *testing.T) {
 		alone[i] = beginning(i)
 	}
 	lines := summary(b, Credit{}, alone)
-	if last := lines[len(lines)-1]; strings.Contains(last, "D, ") || !strings.Contains(last, "python -m reweight audit measures it") {
+	if last := lines[len(lines)-1]; strings.Contains(last, "D, ") ||
+		!strings.Contains(last, "python -m reweight audit measures it") {
 		t.Errorf("%q", last)
 	}
 	if lines = summary(b, Credit{}, append(begins[:7:7], 0)); !strings.Contains(lines[len(lines)-1],
