@@ -1,6 +1,7 @@
 """The audit: its statistics against known policies, its inner products against plain autograd."""
 
 import contextlib
+import copy
 import io
 import itertools
 import json
@@ -56,6 +57,7 @@ class Population:
                 reasoning = answers[:, 2] == 0
                 slopes[2, reasoning, 8:10], slopes[1, reasoning, 8:10] = slopes[1, reasoning, 8:10], 0
             self.prompts.append((p, rewards, slopes @ mixed))
+        self.sums = np.cumsum([p for p, _, _ in self.prompts], 1)
 
     def truth(self, n):
         S = T = 0
@@ -68,8 +70,9 @@ class Population:
         return S / len(self.prompts), T / len(self.prompts)
 
     def draw(self, n, chance):
-        p, r, v = self.prompts[chance.integers(len(self.prompts))]
-        drawn = chance.choice(len(p), n, p=p)
+        of = chance.integers(len(self.prompts))
+        _, r, v = self.prompts[of]
+        drawn = np.minimum(np.searchsorted(self.sums[of], chance.random(n), "right"), len(r) - 1)
         v = v[:, drawn].reshape(len(PARTS) * n, -1)
         return r[drawn], (v @ v.T).reshape(len(PARTS), n, len(PARTS), n).transpose(0, 2, 1, 3)
 
@@ -487,6 +490,11 @@ class Gradients(unittest.TestCase):
                         self.assertEqual(it.names, [view])
                         found = it.grams(ids, labels, 3, lambda _: [padded])
                         torch.testing.assert_close(found, gram, rtol=2e-4, atol=1e-4 * float(gram.abs().max()))
+                for dtype in (torch.bfloat16, torch.float16):
+                    with self.subTest(name, view=view, dtype=dtype):
+                        it = gradients.Gradients(copy.deepcopy(model).to(dtype), temperature=temperature, view=view)
+                        found = it.grams(ids, labels, 3, lambda _: [padded])
+                        self.assertLess(float((found - gram).norm() / gram.norm()), 0.05)
         for labelled in (labels[:2] + [np.full(len(row), -1) for row in ids[2:]], [np.full(len(row), -1) for row in ids]):
             for view in ("head", "hidden"):
                 found = gradients.Gradients(models[0][1], view=view).grams(ids, labelled, 3)

@@ -7,6 +7,8 @@
 //	go -C studies/learn run . -arms -out map     # its arms, after it: an hour
 //	go -C studies/learn run . -tags -out map     # tags, alpha and beta, after both: ten minutes
 //	go -C studies/learn run . -posthoc -out map  # two questions that came up after the map: minutes
+//	go -C studies/learn run . -audit -out map    # audits of the map's policies: two hours
+//	go -C studies/learn run . -measured -out map # training with the weights that they name: an hour
 //	go -C studies/learn run . -rates -out map    # more rates, after the map: four hours
 //
 // It goes on from the runs that are in the folder of -out, and can be ended at any time. When all
@@ -43,7 +45,7 @@ func main() {
 			names = append(names, name)
 		}
 	}
-	err := errors.New("want one of -map, -arms, -tags, -rates, -posthoc and -smoke, and nothing else")
+	err := errors.New("want one of -map, -arms, -tags, -rates, -posthoc, -audit, -measured and -smoke, and nothing else")
 	if len(names) == 1 && flag.NArg() == 0 {
 		switch names[0] {
 		case "map":
@@ -56,6 +58,10 @@ func main() {
 			err = doRates(study.TheRates, *out, train.Default)
 		case "posthoc":
 			err = doPostHoc(study.TheMap, *out, train.Default)
+		case "audit":
+			err = doAudits(study.TheAudits, *out, train.Default)
+		case "measured":
+			err = doMeasured(study.TheAudits, study.TheRates.Seeds, *out, train.Default)
 		case "smoke":
 			little := train.Default
 			little.Demonstrations, little.Iterations = little.Demonstrations/8, little.Iterations/4
@@ -161,6 +167,33 @@ func doPostHoc(m study.Map, folder string, settings train.Settings) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(folder, "aem-idle.csv"), idle, 0o666)
+}
+
+// doAudits makes the audits that the folder lacks, and says in audit.csv what those of each cell say.
+func doAudits(a study.Audits, folder string, settings train.Settings) error {
+	audits := filepath.Join(folder, "audits")
+	if err := a.Do(audits, settings, func(name string) { fmt.Fprintln(os.Stderr, name) }); err != nil {
+		return err
+	}
+	text, err := a.CSV(audits)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "audit.csv"), text, 0o666)
+}
+
+// doMeasured does the runs with the weights of the audits, and those that they are compared with.
+func doMeasured(a study.Audits, seeds []int, folder string, settings train.Settings) error {
+	rows, err := read(folder, "runs.csv", "rates.csv")
+	if err != nil {
+		return err
+	}
+	runs, err := a.MeasuredRuns(filepath.Join(folder, "audits"), seeds)
+	if err != nil {
+		return err
+	}
+	_, err = study.Continue(filepath.Join(folder, "measured.csv"), rows, runs, settings, said)
+	return err
 }
 
 // read returns the runs of these files.

@@ -8,6 +8,7 @@ token: the study of plan.md. The model is SmolLM2-135M-Instruct, which package l
     PYTHONPATH=lib $python studies/words/words.py draw words     # 16 answers to each of these: answers.jsonl
     PYTHONPATH=lib $python studies/words/words.py again words    # answers to the same reasoning: again.jsonl
     PYTHONPATH=lib $python studies/words/words.py table words    # the tables that figures.py reads, and the file in testdata
+    PYTHONPATH=lib $python studies/words/words.py whole words    # that file with the whole prompts, for an audit
 
 `draw` and `again` go on from what is in the folder. The files of answers are rollouts, which `reweight` reads.
 """
@@ -24,7 +25,8 @@ import numpy as np
 import reweight
 import torch
 import transformers
-from safetensors.numpy import save_file
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 EXAMPLES = (
     ("What is the opposite of cheap?", "The opposite of cheap is expensive.", "expensive"),
@@ -35,6 +37,7 @@ CHOOSING, DRAWING, AGAIN = 1, 2, 3  # purposes of chance: each has numbers of it
 KEPT = 200  # questions
 ANSWERS = 16
 PROMPTS_AGAIN, REASONINGS, ANSWERS_AGAIN = 40, 4, 8
+TESTDATA = pathlib.Path(__file__).parents[2] / "testdata" / "large" / "smollm2-words.safetensors"
 LONGEST = 32  # tokens of an answer
 IN_TESTDATA = 67  # questions: the first part, which takes 0.8 MB
 IN_FORMAT = re.compile(r"\S.*<answer>([^<]*\w[^<]*)</answer>", re.DOTALL)
@@ -173,7 +176,7 @@ def table(folder, listed):
         {name: array[:tokens] for name, array in joined.items()}
         | {"seq_offsets": np.cumsum([0] + lengths[: len(first)]), "group_ids": group[: len(first)],
            "rewards": np.array([one["reward"] for one in first], np.float32)},
-        pathlib.Path(__file__).parents[2] / "testdata" / "large" / "smollm2-words.safetensors",
+        TESTDATA,
         {"vocab": json.dumps([texts.get(id, "") for id in range(max(texts) + 1)], separators=(",", ":"))},
     )  # fmt: skip
 
@@ -207,6 +210,28 @@ def table(folder, listed):
         number = seen.setdefault(tuple(reasoning), len(seen))
         rows.append([listed[int(again[k]["group_id"])][0], number, len(rewards), f"{sum(rewards):.0f}"])
     write("again.csv", ["question", "reasoning", "answers", "right"], rows)
+
+
+def whole(folder, listed):
+    """Writes the answers of testdata with the examples that stood before each question, which they lack there."""
+    model, given = Model(), load_file(TESTDATA)
+    with safe_open(TESTDATA, "np") as file:
+        texts = dict(enumerate(json.loads(file.metadata()["vocab"])))
+    tokens = {name: given.pop(name) for name in ("role", "token_ids", "ref_energy", "entropy", "old_logprobs")}
+    offsets, rows = given.pop("seq_offsets"), {name: [] for name in tokens}
+    for group, begin, end in zip(given["group_ids"], offsets, offsets[1:]):
+        prompt = model.prompt(listed[group][0])
+        texts |= {id: model.tokenizer.decode([id]) for id in prompt}
+        begin += int((tokens["role"][begin:end] == 0).sum())  # behind the question
+        for name, array in tokens.items():
+            before = prompt if name == "token_ids" else [0] * len(prompt)
+            rows[name].append(np.concatenate([np.array(before, array.dtype), array[begin:end]]))
+    lengths = [len(row) for row in rows["role"]]
+    save_file(
+        {name: np.concatenate(row) for name, row in rows.items()} | given | {"seq_offsets": np.cumsum([0] + lengths)},
+        folder / "whole.safetensors",
+        {"vocab": json.dumps([texts.get(id, "") for id in range(max(texts) + 1)], separators=(",", ":"))},
+    )
 
 
 def write(name, header, rows):
@@ -255,6 +280,8 @@ def main(command, folder):
         each(folder / "again.jsonl", both[:PROMPTS_AGAIN], again)
     elif command == "table":
         table(folder, listed)
+    elif command == "whole":
+        whole(folder, listed)
     else:
         sys.exit(__doc__)
 

@@ -170,7 +170,7 @@ def _page(
     """Returns the trajectories of this process that a page shows."""
     per_token: Dict[str, Any] = {name: rows[name] for name in ("old_logprobs", "entropy") if name in rows}
     per_token.update(role=rows["role"] * rows["kept"], sampled=rows["role"])
-    if step.name == "uniform":
+    if not step.entries:
         per_token["actfocus_weights"] = np.ones(len(rows["role"]), np.float32)
     for field_, name in (("actfocus_weights", "actfocus"), ("aem_factors", "aem")):
         if name in step.made:

@@ -140,8 +140,7 @@ class Credit:
     @property
     def reads(self) -> FrozenSet[str]:
         """The arrays of a Batch that the scheme reads, besides role."""
-        entries = [e for e in self.step().entries if e.name != "uniform"]
-        return frozenset().union(*(reads(e, self.signal, self.entropy == "exact") for e in entries))
+        return frozenset().union(*(reads(e, self.signal, self.entropy == "exact") for e in self.step().entries))
 
     @property
     def makes_advantages(self) -> bool:
@@ -156,7 +155,12 @@ class Credit:
     @property
     def counts_actions(self) -> bool:
         """Whether the scheme tells actions from reasoning. Uniform weights do for the log alone."""
-        return any(e.name in ("actfocus", "uniform") for e in self.step().entries)
+        return self.uniform or any(e.name == "actfocus" for e in self.step().entries)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the credit changes nothing."""
+        return self.scheme == "uniform"
 
     def pairs(self) -> Tuple[Tuple[Any, Any], ...]:
         """Returns the pairs of tags: of strings, or of sequences of token ids."""
@@ -192,7 +196,7 @@ class Credit:
             problem = f'is "{self.signal}", which {trainer} does not keep, want one of [{" ".join(kept)}]'
             raise reweight.InputError("signal", problem)
         losses = [e for e in step.entries if e.kind in ("loss", "critic")]
-        if losses and step.name != "uniform":
+        if losses:
             rest = "+".join(e.name for e in step.entries if e not in losses)
             problem = f"has {losses[0].name}, a loss: {trainer} has its own, which {own['loss']} chooses"
             raise reweight.InputError("scheme", problem + (f', and "{rest}" is the rest of the scheme' if rest else ""))
@@ -200,7 +204,7 @@ class Credit:
             if e.kind == "reward" and not self.makes_advantages:
                 problem = f"has {e.name}, which changes rewards, but {trainer} has made its advantages of them already"
                 raise reweight.InputError("scheme", f'{problem}: name advantages too, as in "group_norm+{self.scheme}"')
-            if e.name in ("actfocus", "uniform"):
+            if e.name == "actfocus":
                 continue
             wanted = reads(e, self.signal, self.entropy == "exact")
             if "entropy" in wanted and "entropy" not in keeps:

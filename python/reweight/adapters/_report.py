@@ -39,8 +39,6 @@ class Report:
                 gets = [f"{kind} {log[name]:.3g}" for kind in ("action", "reasoning") if (name := "credit/multiplier_" + kind) in log]
                 actions = f"{_actions(log)}, {log['credit/action_weight']:.1%} of the weight; advantages times: {', '.join(gets)}"
                 schemes.append(f"ActFocus by {credit.signal} ({actions})")
-            elif e.name == "uniform":
-                schemes.append(f"uniform weights, which change nothing ({_actions(log)})")
             elif e.name == "aem":
                 factors = f"factors {log.get('credit/aem_min', 1):.2f} to {log.get('credit/aem_max', 1):.2f}"
                 by = "entropy" if credit.entropy == "exact" else "surprisal"
@@ -50,9 +48,11 @@ class Report:
                 schemes.append(f"the advantages of {e.title} in the place of the trainer's ({size})")
             else:
                 schemes.append(e.title)
+        if credit.uniform:
+            schemes.append(f"uniform weights, which change nothing ({_actions(log)})")
         if credit.measured:
             schemes.append("weights of parts that are measured, equal ones until the audits have enough prompts")
-        self.say(f"{aggregation}: {' and '.join(schemes or ['equal weights'])}")
+        self.say(f"{aggregation}: {' and '.join(schemes)}")
 
     def end(self) -> None:
         """Says that there was no batch, if so. The end of the process calls it, and a trainer that ends another way."""

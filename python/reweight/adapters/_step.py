@@ -170,7 +170,7 @@ def scalars(
     kinds = {e.kind for e in step.entries}
     if not all(reads(e, step.signal, True).isdisjoint(_REWARDS) for e in step.entries):
         log["unscored"] = (~step.scored).sum()
-    if "weight" in kinds or step.name == "uniform":
+    if "weight" in kinds or not step.entries:
         total = weights.sum(dtype=np.float64)
         log["effective_tokens"] = _share(total**2, np.einsum("i,i->", weights, weights, dtype=np.float64))
     maker = step._maker()

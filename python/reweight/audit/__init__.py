@@ -404,7 +404,7 @@ class Audit:
         efficiencies = [_efficiency(name, np.asarray(w, float), s, t, P, answers) for name, w in asked.items()]
         parts = self._of_parts(s, t, tokens, answers)
         measured = _cross_fitted(s[:, :P, :P], t[:, :P, :P], answers)
-        best = _positive(s[:, :P, :P].sum(2).mean(0), (s + (t - s) / answers)[:, :P, :P].mean(0))
+        (best,) = _positive(s[:, :P, :P].sum(2).mean(0)[None], (s + (t - s) / answers)[:, :P, :P].mean(0)[None])
         weights = {name: float(w / best.max()) if best.any() else 1.0 for name, w in zip(self.parts, best)}
         signal = _ratio(s[:, :P, :P].sum((1, 2)), t[:, :P, :P].sum((1, 2)))
         verdict, advice = _advice(weights, measured, len(prompts), answers)
@@ -448,7 +448,7 @@ class Audit:
             return dict.fromkeys(self.parts, 1.0)
 
         def best(c: Any, m: Any) -> Any:
-            w = _positive(c, m)
+            w = _positive(c[None], m[None])[0]
             return np.clip(w / w[0], 0, 2) if w[0] > 0 else np.array([1.0, *[2.0 if x > 0 else 1.0 for x in w[1:]]])
 
         found = np.where(there, best(c.mean(0), m.mean(0)), 1)
@@ -548,15 +548,15 @@ def _best(c: Any, m: Any) -> Tuple[Any, Any]:
 
 
 def _positive(c: Any, m: Any) -> Any:
-    """The best weights that are at least 0: those of the parts whose own are, one part less at a time."""
-    kept = np.ones(len(c), bool)
-    while kept.any():
-        w = np.zeros(len(c))
-        w[kept] = np.linalg.pinv(m[np.ix_(kept, kept)]) @ c[kept]
-        if (w >= 0).all():
+    """The best weights [M, P] that are at least 0: those of the parts whose own are, one part less at a time."""
+    kept = np.ones(c.shape, bool)
+    while True:
+        w = (np.linalg.pinv(m * (kept[:, :, None] & kept[:, None])) @ (c * kept)[:, :, None])[:, :, 0] * kept
+        least = w.min(1, keepdims=True)
+        if (least >= 0).all():
+            w[~kept.any(1)] = 1
             return w
-        kept &= w > w.min()
-    return np.ones(len(c))
+        kept &= (w > least) | (least >= 0)
 
 
 def _over_equal(above: Any, square: Any, equal: Any, equal_square: Any) -> Interval:
@@ -593,9 +593,7 @@ def _cross_fitted(s: Any, t: Any, answers: float) -> Efficiency:
         m = s + (t - s) / n
         middle = m.mean(0)
         others, theirs = (c.sum(0) - c) / (M - 1), (m.sum(0) - m) / (M - 1)
-        w = (np.linalg.pinv(theirs) @ others[:, :, None])[:, :, 0]
-        for k in np.flatnonzero((w < 0).any(1)):
-            w[k] = _positive(others[k], theirs[k])
+        w = _positive(others, theirs)
         size = np.einsum("mr,rs,ms->m", w, middle, w)
         if not (size > 0).all():
             return Interval(math.nan, -math.inf, math.inf)

@@ -140,10 +140,8 @@ class Gradients:
 
     def _grams(self, tokens: Tensor, there: Tensor, mark: Tensor, parts: int, directions: Optional[Directions]) -> Tensor:
         P = _shared(tokens, there, mark) if self._shares(tokens, there) else 0
-        keys, prompt = None, []
-        if P:
-            keys = _keys(len(tokens))
-            prompt, *_ = self._forward(tokens[:1, :P], there[:1, :P], keys)
+        keys = _keys(len(tokens)) if P else None
+        prompt = self._forward(tokens[:1, :P], there[:1, :P], keys)[0] if P else []
         tokens, mark = tokens[:, P:], mark[:, P:]
         inputs, before, after = self._forward(tokens, there, keys)
         weight, bias = self.head.weight.detach(), self.head.bias
@@ -183,17 +181,14 @@ class Gradients:
         if self.view == "full":
             for layer, gram in self._blocks(inputs, prompt, keys, before, after, where, slope, weights, answer, of):
                 grams[layer][at[:, None], at] += gram.cpu()
-        elif len(at):
-            hidden = after.detach()[:, :-1].to(weight)
-            by = torch.stack(weights)[of, answer, 1:, None]
+        else:
+            by = torch.stack([w[:, 1:][where] for w in weights])[of] * (where[0] == answer[:, None])
             if self.view == "hidden":
-                slopes = torch.zeros_like(hidden)
-                slopes[where] = slope
-                rows = (slopes[answer] * by).double().sum(1)
+                rows = (by @ slope.float()).double()
                 gram = rows @ rows.T
             else:
-                gram = self._by_head(hidden, weight, tokens[:, 1:], by, answer)
-            grams[0][at[:, None], at] = gram.cpu()
+                gram = by @ self._by_head(hidden.detach(), weight, tokens[:, 1:][where]) @ by.T
+            grams[0][at[:, None], at] = gram.double().cpu()
         factors = factors.to(grams)
         return torch.einsum("kai,liajb,mbj->lkmij", factors, grams.view(-1, n, K, n, K), factors)
 
@@ -224,11 +219,11 @@ class Gradients:
                 x0, g0 = of_prompt.get(module, (x[:1, :0], g.new_zeros(len(of), 1, 0, g.shape[-1])))
                 yield self.layers.index(i), self._products(module, x0[0], g0[:, 0], x, g[of, answer], answer)
 
-    def _by_head(self, x: Tensor, weight: Tensor, drawn: Tensor, by: Tensor, answer: Tensor) -> Tensor:
-        """The inner products by the head's weight, for a slice of the vocabulary after another: what a token says by its
-        logits is its own 1 less the probabilities."""
+    def _by_head(self, x: Tensor, weight: Tensor, drawn: Tensor) -> Tensor:
+        """The inner products [N, N] of the tokens' gradients by the head's weight, for a slice of the vocabulary after
+        another: x is the head's input. By its logits, a token's gradient is its own 1 less the probabilities."""
         bias = None if self.head.bias is None else self.head.bias.detach().to(x)
-        step = max(1, SLICE // (len(answer) * x.shape[1]))
+        step = max(1, SLICE // max(1, len(x)))
 
         def logits(of: slice) -> Tuple[Tensor, Tensor]:
             z = nn.functional.linear(x, weight[of], None if bias is None else bias[of]).float() * self.scale
@@ -238,14 +233,14 @@ class Gradients:
             return z * self.softcap / self.temperature, (1 - z * z) * (self.scale / self.temperature)
 
         slices = [slice(at, at + step) for at in range(0, len(weight), step)]
-        lse = torch.stack([logits(of)[0].logsumexp(-1) for of in slices]).logsumexp(0)
-        total = torch.zeros(len(answer), len(answer), dtype=torch.float64, device=x.device)
+        lse = torch.stack([logits(of)[0].logsumexp(1) for of in slices]).logsumexp(0)
+        inner = torch.zeros(len(x), len(x), device=x.device)
         for of in slices:
             z, slope = logits(of)
             tokens = torch.arange(len(weight), device=x.device)[of]
-            g = ((drawn[..., None] == tokens).float() - (z - lse[..., None]).exp()) * slope
-            total += _of_answers(x.float(), g[answer] * by, answer)
-        return total
+            g = ((drawn[:, None] == tokens).float() - (z - lse[:, None]).exp()) * slope
+            inner += g @ g.T
+        return inner * (x.float() @ x.float().T)
 
     def _products(self, module: nn.Module, x0: Tensor, g0: Tensor, x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
         """The inner products of the gradients of what counts of a linear layer: products says of what."""
@@ -420,17 +415,16 @@ def _keys(answers: int) -> Any:
             self.tops: List[Tensor] = []  # those that it has computed of the prompt
             self.prompt = False
 
-        def update(self, keys: Tensor, values: Tensor, layer: int, *args: Any, **kwargs: Any) -> Tuple[Tensor, Tensor]:
+        def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Tuple[Tensor, Tensor]:
             self.leaves, self.tops = [], []
-            if layer not in self.kept:
-                self.kept[layer] = keys, values
-                return super().update(keys, values, layer, *args, **kwargs)  # which counts them
+            if layer_idx not in self.kept:
+                self.kept[layer_idx] = key_states, value_states
+                return super().update(key_states, value_states, layer_idx, *args, **kwargs)  # which counts them
             if self.prompt:
-                self.tops = [keys, values]
-                return keys, values
-            self.leaves = [x.expand(answers, *x.shape[1:]).detach().requires_grad_() for x in self.kept[layer]]
-            k, v = (torch.cat(pair, -2) for pair in zip(self.leaves, (keys, values)))
-            return k, v
+                self.tops = [key_states, value_states]
+                return key_states, value_states
+            self.leaves = [x.expand(answers, *x.shape[1:]).detach().requires_grad_() for x in self.kept[layer_idx]]
+            return torch.cat([self.leaves[0], key_states], -2), torch.cat([self.leaves[1], value_states], -2)
 
         @contextlib.contextmanager
         def of_prompt(self) -> Iterator[None]:

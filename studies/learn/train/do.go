@@ -52,6 +52,7 @@ type trainer struct {
 	Settings
 	rules
 	scheme    scheme.Scheme
+	measured  []float32 // weights of Parts, or nil
 	rate      float64
 	reference *policy.Policy
 	updates   int
@@ -63,7 +64,11 @@ func (s Settings) trainer(run Run, warm *policy.Policy) (*trainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &trainer{newLearner(warm.Clone()), s, s.rules(run), of, run.Rate, warm, 0}, nil
+	measured, err := run.measured()
+	if err != nil {
+		return nil, err
+	}
+	return &trainer{newLearner(warm.Clone()), s, s.rules(run), of, measured, run.Rate, warm, 0}, nil
 }
 
 // iterate plays a batch of episodes, gives them credit and updates the policy.
@@ -135,6 +140,15 @@ func (t *trainer) credit(b *reweight.Batch) (weights []float32, err error) {
 		return nil, err
 	}
 	b.Advantages, b.Returns = step.Advantages, step.Returns
+	if t.measured != nil {
+		weights := make([]float32, b.Tokens())
+		for i := range weights {
+			if part := partOf(b, i); part >= 0 {
+				weights[i] = t.measured[part]
+			}
+		}
+		return weights, nil
+	}
 	return step.Weights, nil
 }
 

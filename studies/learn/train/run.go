@@ -1,6 +1,10 @@
 package train
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
+
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/scheme"
 )
@@ -13,7 +17,7 @@ type Run struct {
 	Algorithm string  // grpo or ppo
 	Fluent    int     // words of each response that mean nothing, and are easy to foretell
 	Errors    float64 // share of the demonstrator's mistakes that are made in its reasoning; with 0 it does not reason
-	Scheme    string  // a name of variants or of package scheme
+	Scheme    string  // a name of variants or of package scheme, or Measured with weights
 	Rate      float64 // size of the steps
 	Seed      int
 }
@@ -76,12 +80,38 @@ var variants = map[string]func(opt *reweight.ActFocusOptions){
 	ActFocusAlpha03WithoutBeta: func(opt *reweight.ActFocusOptions) { opt.Alpha, opt.Beta = 0.3, 0 },
 }
 
+// Measured begins the name of a scheme whose weights of Parts follow: "measured:1:0.9:0.1".
+const Measured = "measured"
+
+// measured returns the weights of the parts, nil for another scheme.
+func (run Run) measured() ([]float32, error) {
+	name, list, _ := strings.Cut(run.Scheme, ":")
+	if name != Measured {
+		return nil, nil
+	}
+	var weights []float32
+	for text := range strings.SplitSeq(list, ":") {
+		w, err := strconv.ParseFloat(text, 32)
+		if err != nil {
+			return nil, fmt.Errorf("scheme %q: %w", run.Scheme, err)
+		}
+		weights = append(weights, float32(w))
+	}
+	if len(weights) != len(Parts) {
+		return nil, fmt.Errorf("scheme %q has %d weights, want %d", run.Scheme, len(weights), len(Parts))
+	}
+	return weights, nil
+}
+
 // scheme returns that of the run. PPO has the advantages of GAE, and a critic that learns
 // its returns.
 func (run Run) scheme() (scheme.Scheme, error) {
 	name, variant := run.Scheme, variants[run.Scheme]
 	if variant != nil {
 		name = "actfocus"
+	}
+	if strings.HasPrefix(name, Measured+":") {
+		name = "uniform"
 	}
 	if run.Algorithm == "ppo" {
 		name += "+gae+value_loss"

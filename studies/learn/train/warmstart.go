@@ -17,6 +17,7 @@ const (
 	forTraining
 	forEvaluation
 	forDecided
+	forAudit
 )
 
 // Starts makes the warm starts that runs begin with, each once.
