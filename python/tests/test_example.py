@@ -87,6 +87,21 @@ class Example(unittest.TestCase):
             self.assertEqual(len(answers), 1 if reward == 1 else 2, title)
             self.assertIn(reward, (0, np.float32(0.05), 0.5, 1))
 
+    def test_audit(self):
+        """The program with audits, for four steps: what it prints, and the files that it leaves."""
+        spec = importlib.util.spec_from_file_location("audit", ROOT / "examples" / "trl" / "audit.py")
+        program_ = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(program_)
+        for scheme, names in ("uniform", ["reward", "prompts"]), ("measured", ["reward", "weight_action"]):
+            out, folder = io.StringIO(), f"{self.folder}/{scheme}"
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program_.main(["--steps", "4", "--out", folder, "--scheme", scheme])
+            lines = out.getvalue().splitlines()
+            self.assertEqual([line.split()[0] for line in lines], ["1", "2", "4"])
+            self.assertEqual([lines[0].split()[1], lines[0].split()[3]], names)
+            self.assertTrue({"audit.json", "audit-000004.html"} <= set(os.listdir(folder)))
+
     def test_turns(self):
         """A game ends with a right answer, which has half the reward the second time. The environment is masked."""
         words = PreTrainedTokenizerFast.from_pretrained(self.folder)
