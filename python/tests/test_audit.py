@@ -453,6 +453,46 @@ class Gradients(unittest.TestCase):
                         torch.testing.assert_close(said[0].logprobs[b, 1 : len(row)][drawn], logp[drawn], rtol=1e-4, atol=1e-5)
                         torch.testing.assert_close(said[0].energy[b, 1 : len(row)][drawn], -z.logsumexp(-1)[drawn], rtol=1e-4, atol=1e-5)
 
+    def test_views(self):
+        """Views without backward passes: by the head's weight alone, and by a vector that is added to its input."""
+        ids, labels, more = self.answers()
+        padded = np.array([np.pad(row, (0, 19 - len(row))) for row in more])
+        names = ("llama", "qwen2, biases", "gemma2, softcap, windows", "cohere, logit_scale", "opt, rows of all answers")
+        models = [(name, model.eval()) for name, model in self.models() if name in names]
+        models[0][1].lm_head.bias = torch.nn.Parameter(torch.randn(97))
+        for (name, model), temperature in zip(models, (0.7, 1, 1, 1, 1)):
+            want = {"head": [], "hidden": []}
+            for row, label, weight in zip(ids, labels, more):
+                ends = []
+
+                def keep(module, args, ends=ends):
+                    ends.append(args[0].detach().requires_grad_())
+                    return ends[0]
+
+                hook = model.lm_head.register_forward_pre_hook(keep)
+                logits = model(input_ids=torch.tensor(row)[None]).logits[0, :-1].double() / temperature
+                hook.remove()
+                logp = torch.log_softmax(logits, -1).gather(1, torch.tensor(row[1:])[:, None])[:, 0]
+                for p in range(4):
+                    w = np.where(label >= 0, weight, 0) if p == 3 else label == p
+                    g, h = torch.autograd.grad(logp @ torch.tensor(w[1:]).double(), [model.lm_head.weight, ends[0]], retain_graph=True)
+                    want["head"].append(g.flatten().double())
+                    want["hidden"].append(h[0].sum(0).double())
+            for view, rows in want.items():
+                v = torch.stack(rows)
+                gram = (v @ v.T).reshape(5, 4, 5, 4).permute(1, 3, 0, 2)[None]
+                for most in (2000, 1 << 24):  # slices of the vocabulary, and all at once
+                    with self.subTest(name, view=view, most=most), mock.patch.object(gradients, "SLICE", most):
+                        it = gradients.Gradients(model, temperature=temperature, view=view)
+                        self.assertEqual(it.names, [view])
+                        found = it.grams(ids, labels, 3, lambda _: [padded])
+                        torch.testing.assert_close(found, gram, rtol=2e-4, atol=1e-4 * float(gram.abs().max()))
+        for labelled in (labels[:2] + [np.full(len(row), -1) for row in ids[2:]], [np.full(len(row), -1) for row in ids]):
+            for view in ("head", "hidden"):
+                found = gradients.Gradients(models[0][1], view=view).grams(ids, labelled, 3)
+                self.assertEqual(bool(found.any()), labelled[0].max() >= 0)
+                self.assertFalse(found[..., 2, :].any())
+
     def test_prompts(self):
         """Prompts that differ, at once or later; no prompt but one token; and a model that cannot share it."""
         ids, labels, more = self.answers()
@@ -612,6 +652,8 @@ class Gradients(unittest.TestCase):
             (lambda: gradients.Gradients(torch.nn.Linear(2, 2)), "has no nn.ModuleList"),
             (lambda: gradients.Gradients(model, [3]), "layers has 3, want -3 to 2"),
             (lambda: gradients.Gradients(model, []), "layers is empty"),
+            (lambda: gradients.Gradients(model, view="heads"), "view is 'heads', want one of full, hidden, head"),
+            (lambda: gradients.Gradients(model, [1], view="head"), "layers are given, but the view head is of no blocks"),
             (lambda: view.grams(ids, labels[1:], 3), "labels has another shape"),
             (lambda: view.grams(ids, [np.maximum(x, 0) for x in labels], 3), "labels counts the first token"),
             (lambda: view.grams(ids, labels, 2), "labels has -1 to 2, want -1 to 1"),
@@ -682,6 +724,10 @@ class Command(unittest.TestCase):
         page = (self.path / "out" / "audit.html").read_text()
         self.assertEqual(page.count("<svg"), 2)
         ElementTree.fromstring("<x>" + page[page.index("<h1>") :] + "</x>")
+        for view in ("hidden", "head"):
+            first = self.run_it(*files, "--view", view).stdout
+            self.assertIn(f"This is a first look, by the view {view}", first)
+            self.assertNotIn("signal of reasoning", first)
         # In two runs, the second of which goes on where the first one ended.
         self.run_it(*files, "--out", self.path / "two", "--prompts", 5)
         second = self.run_it(*files, "--out", self.path / "two")
@@ -693,6 +739,7 @@ class Command(unittest.TestCase):
         for changed, problem in (
             ([*files[:2], self.path / "others.jsonl"], "with an audit of other files, or by another model"),
             ([*files, "--temperature", 0.7], "with an audit of other files, or by another model"),
+            ([*files, "--view", "head"], "whose audit has layers ('0', '1', '2'), want ('head',)"),
             ([*files, "--layers", "0,1"], "whose audit has layers ('0', '1', '2'), want ('0', '1')"),
             ([*files, "--schemes", "aem"], "whose audit has directions ('actfocus', 'aem'), want ('aem',)"),
         ):
@@ -734,6 +781,8 @@ class Command(unittest.TestCase):
             (["--model", self.path / "none", file], "which transformers does not load"),
             (["--model", model, "--layers", "0,x", file], "layers is '0,x', want numbers with commas between them"),
             (["--model", model, "--layers", "3", file], "layers has 3, want -3 to 2"),
+            (["--model", model, "--layers", "1", "--view", "head", file], "layers are given, but the view head is of no blocks"),
+            (["--model", model, "--view", "tail", file], "--view"),
             (["--model", model, "--schemes", "gae", file], "schemes has 'gae', want schemes of weights and factors"),
             (["--model", model, "--schemes", "nothing", file], "nothing"),
             (["--model", model, "--tags", "<a>", file], "tags is '<a>', want two texts"),

@@ -34,9 +34,9 @@ class Credit:
 
     scheme: names of reweight.schemes() with + between them. Advantages that a scheme makes, such as "rloo" or "gtpo",
         take the place of the trainer's; factors and weights are multiplied into them. A name of a loss is an
-        InputError: the loss is the trainer's, and an option of the trainer chooses it. "measured", in TRL: the best
-        weights of actions, tags and reasoning by the audits of this run (docs/audit.md). "uniform" alone changes nothing:
-        it is a baseline with the same scalars and pages.
+        InputError: the loss is the trainer's, and an option of the trainer chooses it. "uniform" alone changes nothing:
+        it is a baseline with the same scalars and pages. "measured", in TRL: the best weights of actions, tags and
+        reasoning by the audits of this run (docs/audit.md).
     options: options of the scheme's entries, by the names of the entries: {"gtpo": {"bonus": 0.2}}. ActFocus and AEM
         have theirs as the following arguments.
     alpha, beta, eps: options of ActFocus (arXiv 2605.14558), as reweight.actfocus has them.

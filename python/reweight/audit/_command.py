@@ -46,6 +46,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--tags", metavar="OPEN,CLOSE", default="<answer>,</answer>",
                         help="texts before and after an action, which are a part of their own; \"\" for none (%(default)s)")  # fmt: skip
     parser.add_argument("--action-tags", action="store_true", help="the files have no roles: actions stand between the tags")
+    parser.add_argument("--view", choices=("full", "hidden", "head"), default="full",
+                        help="gradients by the blocks' weights, or, for a first look without backward passes, by the hidden state "
+                             "before the head, or by the head's weight (%(default)s)")  # fmt: skip
     parser.add_argument("--layers", metavar="N,N...", help="numbers of the blocks that count; all by default")
     parser.add_argument("--schemes", metavar="NAME,NAME...", default="actfocus,aem",
                         help="weights and factors of the catalogue to compare with equal weights (%(default)s)")  # fmt: skip
@@ -90,13 +93,13 @@ def run(options: argparse.Namespace) -> str:
 
     from .gradients import Gradients
 
-    view = Gradients(model, layers, temperature=options.temperature)
+    view = Gradients(model, layers, temperature=options.temperature, view=options.view)
     ids, vocabulary = np.asarray(batch.token_ids), view.head.weight.shape[0]
     if ids.size and (ids.min() < 0 or ids.max() >= vocabulary):
         raise InputError("token_ids", f"has {ids.min()} to {ids.max()}, want 0 to {vocabulary - 1}, the tokens of the model")
     parts = ("action", "tags", "reasoning") if tags else ("action", "reasoning")
     directions = list(steps)
-    audit = Audit(parts, _weights(parts), directions, [str(i) for i in view.layers])
+    audit = Audit(parts, _weights(parts), directions, view.names)
     of = (options.model, options.gguf, options.dtype, options.temperature, options.tags)
     prompts = list(_prompts(batch, tokenizer, tags, repr(of)))
     if folder and (folder / "audit.npz").exists():
@@ -113,7 +116,7 @@ def run(options: argparse.Namespace) -> str:
         for number, prompt in enumerate(todo):
             labels = np.concatenate(prompt.labels)
             counts = np.bincount(labels[labels >= 0], minlength=len(parts))
-            grams = np.zeros((len(view.layers), *[len(parts) + len(directions)] * 2, *[len(prompt.rewards)] * 2))
+            grams = np.zeros((len(view.names), *[len(parts) + len(directions)] * 2, *[len(prompt.rewards)] * 2))
             if _has_signal(prompt.rewards):
 
                 def weights(said: Any, prompt: Prompt = prompt) -> List[Any]:
@@ -140,6 +143,8 @@ def run(options: argparse.Namespace) -> str:
     about = (
         f"{view.counted:,} of {view.parameters:,} parameters count: the linear layers of {len(view.layers)} of {len(view.blocks)} blocks."
     )
+    if options.view != "full":
+        about = f"This is a first look, by the view {options.view}, which may say another thing than the blocks do: decide by --view full."
     text = f"{report}\n{about}"
     if folder:
         _write(folder / "audit.txt", text + "\n")

@@ -45,20 +45,30 @@ class _Stop(Exception):
     pass
 
 
+VIEWS = ("full", "hidden", "head")
+
+
 class Gradients:
     """The gradients of a causal language model of transformers, or of one that is built like these: blocks in an
     nn.ModuleList, and a head, get_output_embeddings(), whose input is the hidden state after all of them.
 
     layers: numbers of blocks, negative ones from the end; by default all.
     temperature: of the sampling.
+    view: by what the gradients are. "full": by the blocks' weights. Two views need no backward pass through the model, and
+    are a first look: "hidden", by the hidden state before the head, in sum over the tokens, and "head", by the head's
+    weight. names says what the inner products are of: the numbers of the blocks, or the view.
 
     The weights and biases of linear layers (and of transformers' Conv1D) in the blocks count, of those that require a
     gradient, or of all if none does: with LoRA the adapters. Norms, embeddings, the head, fused experts and routers do not;
     counted and parameters say how many numbers that is.
     """
 
-    def __init__(self, model: Any, layers: Optional[Sequence[int]] = None, *, temperature: float = 1.0) -> None:
-        self.model, self.temperature = model, temperature
+    def __init__(self, model: Any, layers: Optional[Sequence[int]] = None, *, temperature: float = 1.0, view: str = "full") -> None:
+        if view not in VIEWS:
+            raise InputError("view", f"is {view!r}, want one of {', '.join(VIEWS)}")
+        if layers is not None and view != "full":
+            raise InputError("layers", f"are given, but the view {view} is of no blocks")
+        self.model, self.temperature, self.view = model, temperature, view
         lists: List[nn.Module] = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) and any(_linears(m[-1]))]
         if not lists:
             raise InputError("model", f"is a {type(model).__name__}, which has no nn.ModuleList of blocks with linear layers")
@@ -77,6 +87,7 @@ class Gradients:
         if not self.layers:
             raise InputError("layers", "is empty, want numbers of blocks")
         trained = any(p.requires_grad for p in model.parameters())
+        self.names = [str(i) for i in self.layers] if view == "full" else [view]
         self._counts = {
             id(p): p.requires_grad or not trained for block in self.blocks for _, m in _linears(block) for p in m.parameters(False)
         }
@@ -95,7 +106,7 @@ class Gradients:
         self.scale = float(scale if scale is not None else 1 / (getattr(config, "logits_scaling", None) or 1))
 
     def grams(self, ids: Sequence[Any], labels: Sequence[Any], parts: int, directions: Optional[Directions] = None) -> Tensor:
-        """The inner products of the answers to a prompt: [L, K, K, n, n], in float64.
+        """The inner products of the answers to a prompt: [L, K, K, n, n], in float64; L is 1 in the views hidden and head.
 
         ids: of each answer all tokens, the prompt's first. labels: of each of these tokens the number of its part, or -1
         for one that the policy has not drawn. directions: what gives weights of tokens that stand behind the parts.
@@ -164,18 +175,41 @@ class Gradients:
                     raise InputError("directions", f"gives the shape {list(w.shape)}, want {list(there.shape)}")
             more = [torch.where(drawn, w[:, P:], 0) for w in more]
         weights, factors = _passes(weights, more)
+        K, n = len(weights), len(tokens)
+        # The answers and the passes of the rows of the Gram matrix: where there is something to pass.
+        answer, of = torch.stack([w.any(1) for w in weights], 1).nonzero(as_tuple=True)
+        grams = torch.zeros(len(self.names), n * K, n * K, dtype=torch.float64)
+        at = (answer * K + of).cpu()
+        if self.view == "full":
+            for layer, gram in self._blocks(inputs, prompt, keys, before, after, where, slope, weights, answer, of):
+                grams[layer][at[:, None], at] += gram.cpu()
+        elif len(at):
+            hidden = after.detach()[:, :-1].to(weight)
+            by = torch.stack(weights)[of, answer, 1:, None]
+            if self.view == "hidden":
+                slopes = torch.zeros_like(hidden)
+                slopes[where] = slope
+                rows = (slopes[answer] * by).double().sum(1)
+                gram = rows @ rows.T
+            else:
+                gram = self._by_head(hidden, weight, tokens[:, 1:], by, answer)
+            grams[0][at[:, None], at] = gram.cpu()
+        factors = factors.to(grams)
+        return torch.einsum("kai,liajb,mbj->lkmij", factors, grams.view(-1, n, K, n, K), factors)
+
+    def _blocks(
+        self, inputs: Any, prompt: Any, keys: Any, before: Tensor, after: Tensor, where: Any, slope: Tensor, weights: List[Tensor],
+        answer: Tensor, of: Tensor,
+    ) -> Iterator[Tuple[int, Tensor]]:  # fmt: skip
+        """The inner products by the weights of the linear layers of the blocks, with the number of the block among those
+        that count: of the passes of of the answers of answer."""
         gradients: List[Tensor] = []
         for w in weights:
             g = torch.zeros_like(after)
             g[:, :-1][where] = (slope * w[:, 1:][where][:, None]).to(g)
             gradients.append(*torch.autograd.grad(after, before, g, retain_graph=True))
-        K, n = len(weights), len(tokens)
-        # The answers and the passes of the rows of the Gram matrix: where there is something to pass.
-        answer, of = torch.stack([w.any(1) for w in weights], 1).nonzero(as_tuple=True)
-        grams = torch.zeros(len(self.layers), n * K, n * K, dtype=torch.float64)
-        at = (answer * K + of).cpu()
-        lowest = self.layers[0] if len(at) else len(self.blocks)
-        above: List[Optional[Tensor]] = [None] * len(at)  # by what the last block computes of the prompt, which nothing uses
+        above: List[Optional[Tensor]] = [None] * len(of)  # by what the last block computes of the prompt, which nothing uses
+        lowest = self.layers[0] if len(of) else len(self.blocks)
         for i in range(len(self.blocks) - 1, lowest - 1, -1):
             kept = i in self.layers
             found, layers = self._through(self.blocks[i], inputs.pop(), [(g,) for g in gradients], keys, kept)
@@ -187,10 +221,31 @@ class Gradients:
                     back, of_prompt = self._through(self.blocks[i], prompt.pop(), rows, keys, kept)
                 above = [g for g, *_ in back]
             for module, (x, g) in layers.items():
-                x0, g0 = of_prompt.get(module, (x[:1, :0], g.new_zeros(len(at), 1, 0, g.shape[-1])))
-                grams[self.layers.index(i)][at[:, None], at] += self._products(module, x0[0], g0[:, 0], x, g[of, answer], answer).cpu()
-        factors = factors.to(grams)
-        return torch.einsum("kai,liajb,mbj->lkmij", factors, grams.view(-1, n, K, n, K), factors)
+                x0, g0 = of_prompt.get(module, (x[:1, :0], g.new_zeros(len(of), 1, 0, g.shape[-1])))
+                yield self.layers.index(i), self._products(module, x0[0], g0[:, 0], x, g[of, answer], answer)
+
+    def _by_head(self, x: Tensor, weight: Tensor, drawn: Tensor, by: Tensor, answer: Tensor) -> Tensor:
+        """The inner products by the head's weight, for a slice of the vocabulary after another: what a token says by its
+        logits is its own 1 less the probabilities."""
+        bias = None if self.head.bias is None else self.head.bias.detach().to(x)
+        step = max(1, SLICE // (len(answer) * x.shape[1]))
+
+        def logits(of: slice) -> Tuple[Tensor, Tensor]:
+            z = nn.functional.linear(x, weight[of], None if bias is None else bias[of]).float() * self.scale
+            if self.softcap is None:
+                return z / self.temperature, torch.full_like(z, self.scale / self.temperature)
+            z = torch.tanh(z / self.softcap)
+            return z * self.softcap / self.temperature, (1 - z * z) * (self.scale / self.temperature)
+
+        slices = [slice(at, at + step) for at in range(0, len(weight), step)]
+        lse = torch.stack([logits(of)[0].logsumexp(-1) for of in slices]).logsumexp(0)
+        total = torch.zeros(len(answer), len(answer), dtype=torch.float64, device=x.device)
+        for of in slices:
+            z, slope = logits(of)
+            tokens = torch.arange(len(weight), device=x.device)[of]
+            g = ((drawn[..., None] == tokens).float() - (z - lse[..., None]).exp()) * slope
+            total += _of_answers(x.float(), g[answer] * by, answer)
+        return total
 
     def _products(self, module: nn.Module, x0: Tensor, g0: Tensor, x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
         """The inner products of the gradients of what counts of a linear layer: products says of what."""
