@@ -317,12 +317,15 @@ func TestKLNames(t *testing.T) {
 
 // TestActFocusWithoutSignal: with Beta 0 the signal's arrays may be missing, one of them or all.
 func TestActFocusWithoutSignal(t *testing.T) {
-	b := &reweight.Batch{Role: []reweight.Role{0, 1, 2, 2}, SeqOffsets: []int64{0, 4}, OldLogprobs: []float32{0, -1, -2, -3}}
+	b := &reweight.Batch{Role: []reweight.Role{0, 1, 2, 2}, SeqOffsets: []int64{0, 4},
+		OldLogprobs: []float32{0, -1, -2, -3}}
 	var ws reweight.Workspace
-	for _, signal := range []reweight.Signal{reweight.SignalEnergy, reweight.SignalRefEntropy, reweight.SignalSurprisal, reweight.SignalLogRatio} {
+	for _, signal := range []reweight.Signal{reweight.SignalEnergy, reweight.SignalRefEntropy,
+		reweight.SignalSurprisal, reweight.SignalLogRatio} {
 		weights := []float32{7, 7, 7, 7}
 		opt := reweight.ActFocusOptions{Alpha: 0.3, Eps: 1e-8, Signal: signal}
-		if res, err := ws.ActFocus(weights, b, opt); err != nil || res.Actions != 2 || !slices.Equal(weights, []float32{0, 0.3, 1, 1}) {
+		if res, err := ws.ActFocus(weights, b, opt); err != nil || res.Actions != 2 ||
+			!slices.Equal(weights, []float32{0, 0.3, 1, 1}) {
 			t.Errorf("%v: %v, %+v, %v", signal, weights, res, err)
 		}
 		opt.Beta = 0.5

@@ -385,7 +385,8 @@ func TestTrainerFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := s.Report()
-			others := slices.DeleteFunc(r.Warnings, func(w string) bool { // the game rejected a turn of these files for that
+			// The game rejected a turn of these files for that.
+			others := slices.DeleteFunc(r.Warnings, func(w string) bool {
 				return strings.HasPrefix(w, "Responses in which an opening tag opens no action")
 			})
 			if fmt.Sprint(r.Formats) != "["+c.format+"]" || strings.Join(r.Dropped, " ") != c.dropped ||

@@ -54,7 +54,8 @@ func ParseTags(text string) ([][2]string, error) {
 		tags = append(tags, [2]string{texts[i], texts[i+1]})
 	}
 	if len(texts)%2 != 0 {
-		return nil, fmt.Errorf("is %q, which has %d texts, want pairs: an opening and a closing tag each", text, len(texts))
+		return nil, fmt.Errorf("is %q, which has %d texts, want pairs: an opening and a closing tag each",
+			text, len(texts))
 	}
 	return tags, checkTags(tags)
 }
@@ -73,7 +74,8 @@ func checkTags(tags [][2]string) error {
 type action struct{ open, begin, end, close int }
 
 // actions returns the actions between the tags in a response, and how many opening tags were passed over for another
-// one. An action begins after an opening tag, anew after each further one, and ends before the next closing tag. Of tags
+// one. An action begins after an opening tag, anew after each further one, and ends before the next closing tag. Of
+// tags
 // that begin at the same place the closing one counts, so that both may be the same. The end of the response closes an
 // action too where atEnd is set, and it alone where the closing tag is empty.
 func actions[E comparable](span, open, closing []E, atEnd bool) (found []action, passed int) {
@@ -154,8 +156,8 @@ const thinkOpen, thinkClose = "<think>", "</think>"
 // block begins at <think>, or with the text where a chat template has written <think> before it, and ends at </think>;
 // where that is missing, there is no block. Tags that hold one of these are looked for everywhere.
 func outsideThought(text []byte, pair [2]string) (pieces [][2]int) {
-	begin := 0
-	for at := 0; !strings.Contains(pair[0]+"\x00"+pair[1], thinkOpen) && !strings.Contains(pair[0]+"\x00"+pair[1], thinkClose); {
+	begin, both := 0, pair[0]+"\x00"+pair[1]
+	for at := 0; !strings.Contains(both, thinkOpen) && !strings.Contains(both, thinkClose); {
 		end := bytes.Index(text[at:], []byte(thinkClose))
 		if end < 0 {
 			break
@@ -173,7 +175,8 @@ func outsideThought(text []byte, pair [2]string) (pieces [][2]int) {
 }
 
 // balanced returns the actions between an opening tag, which ends with a bracket, and the bracket that closes this one.
-// Of actions within each other the outermost counts, and one that is never closed is none. What follows a backslash is no
+// Of actions within each other the outermost counts, and one that is never closed is none. What follows a backslash
+// is no
 // bracket, nor is what stands in double quotes, as in JSON, if the opening tag is the bracket alone; the end of a line
 // ends a text in quotes.
 func balanced(text, open []byte, bracket, closing byte) (found []action) {
@@ -210,5 +213,6 @@ func balanced(text, open []byte, bracket, closing byte) (found []action) {
 
 // isMark reports whether the text of a token is a mark that ends a response, such as <|im_end|> or </s>.
 func isMark(text string) bool {
-	return len(text) > 2 && text[0] == '<' && text[len(text)-1] == '>' && !strings.ContainsAny(text[1:len(text)-1], "<> \t\r\n")
+	return len(text) > 2 && text[0] == '<' && text[len(text)-1] == '>' &&
+		!strings.ContainsAny(text[1:len(text)-1], "<> \t\r\n")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/seed621a2839/reweight/internal/test/must"
 )
 
-// TestTextActions: what of a response is an action. python/tests/test_tags.py has more texts, and holds the rules against
-// package reweight of Python on texts at random.
+// TestTextActions: what of a response is an action. python/tests/test_tags.py has more texts, and holds the rules
+// against package reweight of Python on texts at random.
 func TestTextActions(t *testing.T) {
 	const call = `{"name": "go", "args": {"to": "a } b", "quote": "\"}"}}`
 	for _, c := range []struct {

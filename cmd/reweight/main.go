@@ -62,8 +62,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return cli.Finish(name, err, out, p, stderr)
 }
 
-// misspelt returns an error if the argument is no file and no flag, and one letter more, less or changed, or two that changed places,
-// make a command of it.
+// misspelt returns an error if the argument is no file and no flag, and one letter more, less or changed, or two that
+// changed places, make a command of it.
 func misspelt(argument string) error {
 	if _, err := os.Stat(argument); err == nil || strings.HasPrefix(argument, "-") {
 		return nil
@@ -76,8 +76,8 @@ func misspelt(argument string) error {
 	return nil
 }
 
-// oneLetterFrom reports whether the first word becomes the second by one letter that is left out or changed, or by two neighbours
-// that change places.
+// oneLetterFrom reports whether the first word becomes the second by one letter that is left out or changed, or by
+// two neighbours that change places.
 func oneLetterFrom(a, b string) bool {
 	for i := range len(a) {
 		if a[:i]+a[i+1:] == b || len(a) == len(b) && a[:i] == b[:i] && a[i+1:] == b[i+1:] ||
