@@ -682,7 +682,7 @@ func (n counts) warnings(opt *Options) []string {
 			fields = append(fields, fmt.Sprintf("%s in %d", name, n.unknown[name]))
 		}
 		all = append(all, "Lines of JSON have fields that no array takes: "+strings.Join(fields,
-			", ")+" of them. docs/formats.md lists the names.")
+			", ")+" of them. "+pageOfFormats+" lists the names.")
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.zeros)) {
 		z := n.zeros[name]

@@ -475,7 +475,7 @@ func TestUnknownFields(t *testing.T) {
 		var want []string
 		if c.want != "" {
 			want = []string{"Lines of JSON have fields that no array takes" + c.want +
-				" docs/formats.md lists the names."}
+				" https://github.com/seed621a2839/reweight/blob/main/docs/formats.md lists the names."}
 		}
 		if got := s.Report().Warnings; !slices.Equal(got, want) {
 			t.Errorf("warnings %q\nwant %q", got, want)

@@ -82,7 +82,7 @@ func detect(s *stream, name string) (*format, error) {
 	case len(head) < headSize && len(begin) == 0 && text:
 		return &noRecords, nil
 	case len(begin) == 0 || begin[0] != '{' && begin[0] != '[':
-		return nil, fmt.Errorf("%s: begins with %s, which is no format that can be read: see docs/formats.md",
+		return nil, fmt.Errorf("%s: begins with %s, which is no format that can be read: see "+pageOfFormats,
 			shownName(name), quote(string(head[:min(len(head), 16)])))
 	}
 	found, err := s.examine()
@@ -100,7 +100,7 @@ func detect(s *stream, name string) (*format, error) {
 	if err := found.lacksMask(); err != nil {
 		return nil, inContext(shownName(name)+":1", err)
 	}
-	return nil, fmt.Errorf("%s:1: JSON %s, which is no format that can be read: see docs/formats.md",
+	return nil, fmt.Errorf("%s:1: JSON %s, which is no format that can be read: see "+pageOfFormats,
 		shownName(name), found)
 }
 

@@ -7,7 +7,11 @@ import (
 
 // How to get what a file lacks.
 const (
-	textOnly = ", without token ids, masks and log-probabilities: docs/formats.md has the lines that make the trainer write them"
+	// Who installed the package by pip has no docs folder.
+	pageOfFormats = "https://github.com/seed621a2839/reweight/blob/main/docs/formats.md"
+
+	textOnly = ", without token ids, masks and log-probabilities: " + pageOfFormats +
+		" has the lines that make the trainer write them"
 	asTokens = ", and Python's reweight.rollout.from_text makes tokens of the texts"
 	toPython = " could run any program when it is read, and is not read: Python's reweight.rollout converts the pickles of slime and verl (docs/engines.md)"
 )

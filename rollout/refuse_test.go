@@ -14,7 +14,7 @@ import (
 // TestRefused opens files of formats that are known and not read.
 func TestRefused(t *testing.T) {
 	const (
-		texts  = ", without token ids, masks and log-probabilities: docs/formats.md has the lines that make the trainer write them"
+		texts  = ", without token ids, masks and log-probabilities: https://github.com/seed621a2839/reweight/blob/main/docs/formats.md has the lines that make the trainer write them"
 		pickle = " could run any program when it is read, and is not read: Python's reweight.rollout converts the pickles of slime and verl (docs/engines.md)"
 	)
 	var torch bytes.Buffer

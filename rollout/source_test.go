@@ -331,7 +331,7 @@ func TestStandardInput(t *testing.T) {
 		{data, ""},
 		{gzipped(t, data), ""},
 		{nil, "standard input: empty"},
-		{[]byte("x"), `standard input: begins with "x", which is no format that can be read: see docs/formats.md`},
+		{[]byte("x"), `standard input: begins with "x", which is no format that can be read: see https://github.com/seed621a2839/reweight/blob/main/docs/formats.md`},
 		{gzipped(t, data)[:1000], "standard input: the gzip data is cut off"},
 		{data[:1000], "standard input: header length"},
 	} {

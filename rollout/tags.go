@@ -155,9 +155,8 @@ const thinkOpen, thinkClose = "<think>", "</think>"
 // block begins at <think>, or with the text where a chat template has written <think> before it, and ends at </think>;
 // where that is missing, there is no block. Tags that hold one of these are looked for everywhere.
 func outsideThought(text []byte, pair [2]string) (pieces [][2]int) {
-	begin := 0
-	for at := 0; !strings.Contains(pair[0]+"\x00"+pair[1], thinkOpen) &&
-		!strings.Contains(pair[0]+"\x00"+pair[1], thinkClose); {
+	begin, both := 0, pair[0]+"\x00"+pair[1]
+	for at := 0; !strings.Contains(both, thinkOpen) && !strings.Contains(both, thinkClose); {
 		end := bytes.Index(text[at:], []byte(thinkClose))
 		if end < 0 {
 			break

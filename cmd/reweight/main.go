@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/seed621a2839/reweight/internal/atomicfile"
@@ -48,8 +49,41 @@ func run(args []string, stdout, stderr io.Writer) int {
 		name, err = "reweight convert", convertCommand(args[1:], out, p)
 	case "score":
 		name, err = scoreCommand(args[1:], out, stderr, p)
+	case "help":
+		err = compareCommand([]string{"-h"}, out, p, compare.Schemes)
+	case "version":
+		err = compareCommand([]string{"-version"}, out, p, compare.Schemes)
 	default:
+		if err = misspelt(command); err != nil {
+			break
+		}
 		err = compareCommand(args, out, p, compare.Schemes)
 	}
 	return cli.Finish(name, err, out, p, stderr)
+}
+
+// misspelt returns an error if the argument is no file and no flag, and one letter more, less or changed, or two that
+// changed places, make a command of it.
+func misspelt(argument string) error {
+	if _, err := os.Stat(argument); err == nil || strings.HasPrefix(argument, "-") {
+		return nil
+	}
+	for _, command := range []string{"show", "convert", "score", "help", "version"} {
+		if oneLetterFrom(argument, command) || oneLetterFrom(command, argument) {
+			return fmt.Errorf("%q is neither a file nor a command: did you mean reweight %s?", argument, command)
+		}
+	}
+	return nil
+}
+
+// oneLetterFrom reports whether the first word becomes the second by one letter that is left out or changed, or by
+// two neighbours that change places.
+func oneLetterFrom(a, b string) bool {
+	for i := range len(a) {
+		if a[:i]+a[i+1:] == b || len(a) == len(b) && a[:i] == b[:i] && a[i+1:] == b[i+1:] ||
+			i+1 < len(a) && a[:i]+a[i+1:i+2]+a[i:i+1]+a[i+2:] == b {
+			return true
+		}
+	}
+	return false
 }

@@ -220,6 +220,10 @@ func TestWrongUse(t *testing.T) {
 		{"convert -format csv " + good + " " + dir + "/x.safetensors", `-format is "csv", want table or json`},
 		{"convert -group-size 0 " + good + " " + dir + "/x.safetensors", "-group-size is 0"},
 		{"convert -group-size 7 " + good + " " + dir + "/x.safetensors", good + ": 32 trajectories, want a multiple of the group size, 7"},
+		{"shwo " + good, `reweight: "shwo" is neither a file nor a command: did you mean reweight show?`},
+		{"sho", "did you mean reweight show?"},
+		{"scoore x", "did you mean reweight score?"},
+		{"konvert x", "did you mean reweight convert?"},
 		{"convert -action-tags x " + good + " " + dir + "/x.safetensors", "-action-tags"},
 	} {
 		program.WrongUse(t, c.args, c.want)
@@ -234,6 +238,7 @@ func TestHelp(t *testing.T) {
 	program.HelpFile(t)
 	for args, want := range map[string]string{
 		"-h":               "-aggregation",
+		"help":             "-aggregation",
 		"--help":           "Exit status",
 		"FILE -h":          "-dual-clip",
 		"-alpha 0 --h":     "reweight convert [flags] IN... OUT",

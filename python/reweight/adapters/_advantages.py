@@ -171,7 +171,7 @@ def _page(
     per_token: Dict[str, Any] = {name: rows[name] for name in ("old_logprobs", "entropy") if name in rows}
     per_token.update(role=rows["role"] * rows["kept"], sampled=rows["role"])
     if not step.entries:
-        per_token["actfocus_weights"] = np.ones(len(rows["role"]), np.float32)
+        per_token["actfocus_weights"] = rows.get("weights", np.ones(len(rows["role"]), np.float32))
     for field_, name in (("actfocus_weights", "actfocus"), ("aem_factors", "aem")):
         if name in step.made:
             per_token[field_] = step.made[name]
