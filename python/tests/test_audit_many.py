@@ -17,6 +17,7 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "transformer
     raise unittest.SkipTest("PyTorch or transformers is not installed")
 
 import test_audit
+import torch
 
 SAID = """
 import json, sys
@@ -78,6 +79,9 @@ class Many(unittest.TestCase):
                 (cls.path / names[-1]).write_text("".join(lines[first:end]))
             cls.splits[name] = (names, most)
         cls.flags = ["--model", str(cls.path / "model"), "--device", "cpu"]
+        threads = torch.get_num_threads()  # as many as the workers have: the order of sums depends on it
+        torch.set_num_threads(1)
+        cls.addClassCleanup(torch.set_num_threads, threads)
 
     def check(self, code):
         run = run_python(code, str(self.path), json.dumps(self.splits), timeout=900, env={"OMP_NUM_THREADS": "1"})
