@@ -122,7 +122,7 @@ def token_advantages(
             raise TypeError(f"token_advantages got an unexpected keyword argument '{name}'")
         if x is not None:
             rows[name] = layout.pack(name, x).astype(np.float32, copy=False)
-    if not credit.counts_actions:
+    if not credit.counts_actions or credit.uniform and log is None:
         rows["role"] = response.view(np.uint8)
     elif not credit.wants_actions:
         rows["role"] = np.where(response, np.uint8(reweight.ACTION), np.uint8(reweight.MASKED))
