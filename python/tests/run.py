@@ -17,7 +17,10 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 # These take long and start first, in this order, so that none of them runs alone at the end.
-LONG = "test_trl test_models test_main test_trl_audit test_operators test_audit test_audit_many test_torch test_example test_docs test_cuda".split()
+LONG = (
+    "test_trl test_models test_main test_trl_audit test_operators test_audit test_head test_audit_many test_torch test_process "
+    "test_example test_docs test_cuda"
+).split()
 # These test what PyTorch's threads do, and have as many as it takes.
 THREADS = ("test_head", "test_operators", "test_process", "test_torch")
 ENDS = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED|NO TESTS RAN)(?: \((?:.*, )?skipped=(\d+).*\))?", re.MULTILINE)
