@@ -139,6 +139,9 @@ func doTags(s study.Tags, folder string, settings train.Settings) error {
 	if err != nil {
 		return err
 	}
+	if len(s.Cells) > 1 { // a part of it has no predictions
+		verdicts(s.Predictions(effects))
+	}
 	return os.WriteFile(filepath.Join(folder, "tags-effects.csv"), study.EffectsCSV(effects), 0o666)
 }
 

@@ -34,10 +34,15 @@ func TestEvidence(t *testing.T) {
 	page = between(t, page, "the rates", ratesTable(rows))
 	page = between(t, page, "the arms", armsTable(ofMap, arms))
 	page = between(t, page, "the end of the arms", armsEndTable(ofMap, arms))
+	tags := must.Get(Read(folder + "tags.csv"))
+	maps.Copy(tags, all)
+	ofTags := must.Get(TheTags.Effects(tags))
+	page = between(t, page, "the tags", tagsTable(ofTags))
 	short = between(t, short, "the summary", summaryTable(ofMap))
 	for path, want := range map[string]string{
 		folder + "effects.csv":      string(EffectsCSV(ofMap)),
 		folder + "arms-effects.csv": string(EffectsCSV(arms)),
+		folder + "tags-effects.csv": string(EffectsCSV(ofTags)),
 		docs + "map.svg":            string(TheMap.Figure(ofMap)),
 		docs + "evidence.md":        short,
 		results:                     page,
@@ -116,6 +121,27 @@ func postHocTable(of []Effect) string {
 		"|---|---|---|---|---|---|---|\n| | %.1f | %s (%s to %s) | %s | %.1f | %s (%s to %s) | %d, %d |\n",
 		100*e.Uniform, points(e.Difference), points(e.Low), points(e.High), points(e.Median),
 		100*e.UniformFinal, points(e.Final), points(e.FinalLow), points(e.FinalHigh), e.UniformLost, e.Lost)
+}
+
+// tagsTable has a row for each form of ActFocus, with tags as reasoning and as actions.
+func tagsTable(all []Effect) string {
+	var b strings.Builder
+	fmt.Fprint(&b, "| alpha, beta | tags as | q 0: during training | at the end; lost | q 1: during training | at the end; lost |\n|---|---|---|---|---|---|\n")
+	for _, form := range TheTags.Forms[1:] {
+		for _, arm := range TheTags.Arms {
+			role := map[string]string{"": "reasoning", "tags_act": "actions"}[arm]
+			fmt.Fprintf(&b, "| %s, %s | %s |", alphaOf[form], betaOf[form], role)
+			for _, cell := range TheTags.Cells {
+				cell.Arm = arm
+				e := effectOf(all, cell, form)
+				fmt.Fprintf(&b, " %s | %s (%s to %s); %d |",
+					differenceText(e), points(e.Final), points(e.FinalLow), points(e.FinalHigh), e.Lost)
+			}
+			fmt.Fprintln(&b)
+		}
+	}
+	verdicts(&b, TheTags.Predictions(all))
+	return b.String()
 }
 
 // endText is the difference at the end with its interval, the median of the differences of the mean success, and the
