@@ -123,7 +123,7 @@ class Commands(unittest.TestCase):
             return self.sh(command, wanted)
 
         left.remove("pip install git+https://github.com/seed621a2839/reweight")
-        left.remove("python -m reweight audit --model MODEL FILE")  # test_audit.Command runs it
+        self.assertIn("--model", run("python -m reweight audit"))
         self.assertTrue(run("python -m reweight").startswith("ok: "))
 
         (self.folder / "bin" / "reweight").symlink_to(Path(program().name, "reweight"))
