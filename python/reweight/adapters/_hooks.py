@@ -30,7 +30,7 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
     """
     module, _, names = path.partition(":")
     package = module.partition(".")[0]
-    error = f"reweight.adapters.{package} was written for {written_for} and its {names}({', '.join(parameters)})"
+    error = f"reweight's adapter for {trainer} was written for {written_for} and its {names}({', '.join(parameters)})"
     owner: Any = None
     try:
         target: Any = importlib.import_module(module)
@@ -51,7 +51,7 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
         raise HookError(f"{error}, but in {trainer} {version_of(package)} it is {name}{found}: no {', '.join(missing)}")
     version = version_of(package)
     if version not in (written_for.split()[-1], _UNKNOWN):
-        warnings.warn(f"reweight.adapters.{package} was tested with {written_for}, not with {trainer} {version}")
+        warnings.warn(f"reweight's adapter for {trainer} was tested with {written_for}, not with {trainer} {version}")
     return owner, name
 
 
