@@ -113,7 +113,10 @@ def weights_and_factors(ids, mask, signal, entropy, groups, credit=CREDIT, text=
             begin = whole.find(opening)
             while begin >= 0 and (stop := whole.find(closing, begin + len(opening))) >= 0:
                 begin = whole.rfind(opening, begin, stop)  # the last one counts
-                inside = (at[:-1] >= begin + len(opening)) & (at[1:] <= stop)
+                if credit.tags_as == "action":
+                    inside = (at[1:] > begin) & (at[:-1] < stop + len(closing))
+                else:
+                    inside = (at[:-1] >= begin + len(opening)) & (at[1:] <= stop)
                 role[b, first:end][inside] = 2
                 begin = whole.find(opening, stop + len(closing))
     action = role == 2
@@ -914,9 +917,9 @@ class Losses(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, 'loss_type="other" takes one advantage per completion'):
             trl._check_trainer(mock.Mock(loss_type="other", use_liger_kernel=False), CREDIT)
         with self.assertRaisesRegex(ValueError, "reads ref_logprobs, for which TRL needs a reference model: set beta above 0"):
-            trainer(functools.partial(GRPOTrainer, credit=Credit(signal="log_ratio")))
+            trainer(functools.partial(GRPOTrainer, credit=Credit(beta=0.5, signal="log_ratio")))
         with self.assertRaisesRegex(ValueError, r'signal is "energy", which needs the head of \S+install\(head=True\)'):
-            trainer(functools.partial(GRPOTrainer, credit=Credit(signal="energy")))
+            trainer(functools.partial(GRPOTrainer, credit=Credit(beta=0.5, signal="energy")))
         with self.assertRaisesRegex(TypeError, "^credit is .*, want a Credit$"):
             trainer(functools.partial(GRPOTrainer, credit={"alpha": 0.2}))
         with self.assertRaisesRegex(AttributeError, "has no attribute Other"):
