@@ -24,7 +24,7 @@ from reweight.adapters._advantages import AGGREGATIONS
 from reweight.adapters._hooks import find_hook, replace, when_imported
 from reweight.adapters._report import Report
 from reweight.adapters._watch import Watch
-from support import needs_torch, torch
+from support import needs_torch, run_python, torch
 
 CREDITS = {
     "both": Credit(),
@@ -283,6 +283,15 @@ class MultiplierTest(Case):
         self.assertEqual(lines[0], "reweight: in Acme 7.0, the credit was never called: no batch of this process has it")
         self.assertRegex(lines[1], r"^reweight: in Acme 7.0, mean: ActFocus with alpha 0.3 \(\d+ action tokens, .* AEM by entropy per")
         self.assertRegex(lines[2], "^reweight: in Acme 7.0, 3 tokens of a batch have no finite log-probability or entropy")
+
+    def test_an_error_is_the_only_thing_said(self):
+        """The end of a process in which the credit was never called says so, if no error has ended it."""
+        code = "from reweight.adapters import Credit; from reweight.adapters._report import Report; r = Report(Credit(), 'Acme'); "
+        self.assertIn("the credit was never called", run_python(code).stderr)
+        self.assertIn("the credit was never called", run_python(code + "raise SystemExit(0)").stderr)
+        said = run_python(code + "raise ValueError('of the trainer')").stderr
+        self.assertIn("ValueError: of the trainer", said)
+        self.assertNotIn("never called", said)
 
     def test_processes(self):
         """Processes that hold a part each get the numbers of the whole."""

@@ -58,7 +58,7 @@ class Report:
     def end(self) -> None:
         """Says that there was no batch, if so. The end of the process calls it, and a trainer that ends another way."""
         atexit.unregister(self.end)
-        if self.batches == 0:
+        if self.batches == 0 and not hasattr(sys, "last_value"):  # else an error has ended the process
             self.say("the credit was never called: no batch of this process has it")
 
     def say(self, what: str) -> None:
