@@ -697,6 +697,12 @@ class HookTest(unittest.TestCase):
         with self.modules(step=lambda self, data, n=3: data):
             self.expect(told + "in Acme 7.1 it is step(self, data, n=3): no batch")
 
+    def test_any_parameters(self):
+        """A method that takes whatever it is given has every parameter: compiled trainers have such ones."""
+        for step in (lambda self, *args: args, lambda self, **options: options, lambda self, *args, **options: args):
+            with self.modules(step=step):
+                self.assertEqual(self.find(written_for="Acme 7.1")[1], "step")
+
     def test_missing_dependency(self):
         """A module that the trainer needs, and that is not there, is reported as it is."""
         with self.modules(), mock.patch("importlib.import_module", side_effect=ModuleNotFoundError("no ray", name="ray")):

@@ -149,6 +149,18 @@ def head():
         yield
 
 
+@contextlib.contextmanager
+def installed():
+    """TRL with the credit of trl.install."""
+    with contextlib.ExitStack() as stack:
+        hooks = ((Original, "__init__"), (Original, "train"), (Original, "_generate_and_score_completions"), (RLOOTrainer, "__init__"))
+        for kind, name in hooks:
+            stack.enter_context(mock.patch.object(kind, name, getattr(kind, name)))
+        with mock.patch("atexit.register"):
+            trl.install(CREDIT)
+        yield
+
+
 def numpy(t):
     return t.detach().double().numpy()
 
@@ -457,7 +469,7 @@ class Runs(unittest.TestCase):
 
         self.run_steps(trainer(functools.partial(Mine, credit=CREDIT)))
         with contextlib.ExitStack() as stack:
-            for name in ("__init__", "_generate_and_score_completions"):
+            for name in ("__init__", "train", "_generate_and_score_completions"):
                 stack.enter_context(mock.patch.object(Original, name, getattr(Original, name)))
             trl.install(CREDIT)
             made = trainer(Original)
@@ -475,6 +487,53 @@ class Runs(unittest.TestCase):
         for of_install, of_class in zip(made.state.log_history[:3], other.state.log_history[:3]):
             self.assertIn("credit/actions", of_install)
             self.assertEqual(of_install["loss"], of_class["loss"])
+
+    def test_never_called(self):
+        """A trainer that never calls the credit ends before its first optimizer step, and the class that is to blame is named."""
+
+        plain = Original._generate_and_score_completions
+        own = {"_generate_and_score_completions": lambda self, inputs: plain(self, inputs), "__module__": "mine"}
+
+        class Passing(GRPOTrainer):
+            def _generate_and_score_completions(self, inputs):
+                return super()._generate_and_score_completions(inputs)
+
+        of_object = "is about to learn without the credit: the object has a _generate_and_score_completions of its own$"
+        named = "is about to learn without the credit: mine.Shadow has a _generate_and_score_completions of its own, which does not"
+
+        def ends(made, message):
+            before = [p.detach().clone() for p in made.model.parameters()]
+            with contextlib.redirect_stdout(io.StringIO()), self.assertRaisesRegex(HookError, message):
+                made.train()
+            self.assertTrue(all(torch.equal(p, q) for p, q in zip(made.model.parameters(), before)))
+            self.assertEqual(made.state.global_step, 0)
+
+        def goes_on(made):
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                made.train()
+            self.assertEqual(made.state.global_step, 3)
+
+        ends(trainer(functools.partial(type("Shadow", (GRPOTrainer,), own), credit=CREDIT)), named + " call that of CreditMixin$")
+        made = trainer(gradient_accumulation_steps=2)
+        made._generate_and_score_completions = functools.partial(plain, made)
+        ends(made, of_object)
+        goes_on(trainer(functools.partial(Passing, credit=CREDIT)))
+        with installed():
+            kind = type("Shadow", (Original,), own)
+            ends(trainer(kind), named + " call that of GRPOTrainer$")
+            ends(trainer(type("Further", (kind,), {})), named)
+
+            def without_super(self, *args, **options):
+                """As a trainer that has taken GRPOTrainer.__init__ out."""
+                init(self, *args, **options)
+
+            init = Original.__init__._reweight_original
+            ends(trainer(type("Shadow", (Original,), {**own, "__init__": without_super})), named)
+            goes_on(trainer(Original))
+            ends(trainer(kind), named)  # although another trainer of the process has the credit
+            with mock.patch.object(Original, "_generate_and_score_completions", plain):
+                ends(trainer(Original), "GRPOTrainer._generate_and_score_completions was replaced after reweight had been installed$")
+        goes_on(trainer(type("Shadow", (Original,), own)))  # nothing is installed
 
     def test_command(self):
         """The script of the command trl grpo, from one that installs the credit."""
@@ -927,12 +986,14 @@ class Losses(unittest.TestCase):
         with self.assertRaisesRegex(HookError, "^Mine has one ratio and one advantage per completion"):
             type("Mine", (CreditMixin, RLOOTrainer), {})()
         with contextlib.ExitStack() as stack:
-            for kind, name in ((Original, "__init__"), (Original, "_generate_and_score_completions"), (RLOOTrainer, "__init__")):
-                stack.enter_context(mock.patch.object(kind, name, getattr(kind, name)))
-            with mock.patch("atexit.register"):
-                trl.install(CREDIT)
+            stack.enter_context(installed())
             with self.assertRaisesRegex(HookError, "^RLOOTrainer has one ratio and one advantage per completion"):
                 RLOOTrainer(model=saved().name)
+            from trl.experimental.async_grpo import async_grpo_trainer
+
+            with self.assertRaisesRegex(HookError, "^AsyncGRPOTrainer computes its advantages where reweight does not reach them"):
+                async_grpo_trainer.AsyncGRPOTrainer(model=saved().name)
+            async_grpo_trainer.AsyncGRPOTrainer.__init__ = async_grpo_trainer.AsyncGRPOTrainer.__init__._reweight_original
 
     def test_own_loss(self):
         """A loss of TRL's that is not GRPOTrainer's is refused; one of the user's is a warning."""

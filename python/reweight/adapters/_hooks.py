@@ -25,7 +25,7 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
     """Returns the object that holds a hook, and the hook's name, for the path
     "module:function" or "module:Class.method".
 
-    Raises HookError if the hook is gone or lacks one of the parameters, and warns if another version than that of
+    Raises HookError if the hook is gone or lacks one of the parameters, unless it takes *args or **kwargs, and warns if another version than that of
     written_for is installed.
     """
     module, _, names = path.partition(":")
@@ -45,13 +45,31 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
         if target is None:
             raise HookError(f"{error}, but in {trainer} {version_of(package)} there is no {name} in {owner.__name__}")
     found = inspect.signature(target)
+    kinds = {p.kind for p in found.parameters.values()}
     missing = [p for p in parameters if p not in found.parameters]
-    if missing:
+    if missing and kinds.isdisjoint((inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)):
         raise HookError(f"{error}, but in {trainer} {version_of(package)} it is {name}{found}: no {', '.join(missing)}")
     version = version_of(package)
     if version not in (written_for.split()[-1], _UNKNOWN):
         warnings.warn(f"reweight.adapters.{package} was tested with {written_for}, not with {trainer} {version}")
     return owner, name
+
+
+def never_called(trainer: Any, owner: Any, name: str) -> HookError:
+    """Returns the error of a trainer that is about to learn from batches without the credit, because the method name of
+    owner, which the adapter has taken hold of, was not called: with the reason, where the class of the trainer tells it."""
+    kind = type(trainer)
+    classes = kind.__mro__[: kind.__mro__.index(owner)] if owner in kind.__mro__ else ()
+    shadows = [f"{c.__module__}.{c.__qualname__}" for c in classes if name in vars(c)]
+    if name in vars(trainer):
+        why = f"the object has a {name} of its own"
+    elif shadows:
+        why = f"{' and '.join(shadows)} has a {name} of its own, which does not call that of {owner.__name__}"
+    elif not hasattr(getattr(owner, name), "_reweight_original") and owner.__module__.partition(".")[0] != "reweight":
+        why = f"{owner.__name__}.{name} was replaced after reweight had been installed"
+    else:
+        why = f"{owner.__name__}.{name} was never called"
+    return HookError(f"{kind.__module__}.{kind.__qualname__} is about to learn without the credit: {why}")
 
 
 def when_imported(module: str, act: Callable[[], None]) -> None:

@@ -44,7 +44,7 @@ from .. import InputError
 from .._errors import described
 from . import Credit, HookError, token_advantages
 from ._audit import RunAudit
-from ._hooks import find_hook, replace, version_of
+from ._hooks import find_hook, never_called, replace, version_of, when_imported
 from ._layout import to_numpy
 from ._report import Report
 
@@ -67,6 +67,7 @@ _NO_PLACE = (
     "has one ratio and one advantage per completion, and no place for weights of tokens: use GRPOTrainer; "
     'its scale_rewards="none" gives the advantages of RLOO times (n-1)/n for n generations'
 )
+_ASYNC = "trl.experimental.async_grpo.async_grpo_trainer"
 # What TRL does itself, by its options.
 _OWN = {
     "loss": "loss_type (with importance_sampling_level)",
@@ -93,6 +94,10 @@ class CreditMixin:
         _check_trainer(self, credit)
         self.credit, self.report = credit, Report(credit, f"TRL {version_of('trl')}")
         _begin_audits(self, credit, self.report)
+
+    def train(self, *args: Any, **options: Any) -> Any:
+        with _watched(self, CreditMixin):
+            return super().train(*args, **options)  # type: ignore[misc]
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         return _credited(self, super()._generate_and_score_completions, inputs, self.credit, self.report)  # type: ignore[misc]
@@ -142,15 +147,50 @@ def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
 
         return generate_and_score_completions
 
-    def refuse(original: Any) -> Any:
-        def init(self: Any, *args: Any, **options: Any) -> None:
-            raise HookError(f"{type(self).__name__} {_NO_PLACE}")
+    def make_train(original: Any) -> Any:
+        def train(self: Any, *args: Any, **options: Any) -> Any:
+            with _watched(self, trainer):
+                return original(self, *args, **options)
 
-        return init
+        return train
 
     replace(trainer, "__init__", make_init)
+    replace(trainer, "train", make_train)
     replace(trainer, name, make, report)
-    replace(find_hook("TRL", "trl.trainer.rloo_trainer:RLOOTrainer.__init__", (), WRITTEN_FOR)[0], "__init__", refuse)
+    rloo, _ = find_hook("TRL", "trl.trainer.rloo_trainer:RLOOTrainer.__init__", (), WRITTEN_FOR)
+    replace(rloo, "__init__", functools.partial(_refused, _NO_PLACE))
+    when_imported(_ASYNC, _refuse_async)
+
+
+def _refused(problem: str, original: Any) -> Any:
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        raise HookError(f"{type(self).__name__} {problem}")
+
+    return init
+
+
+def _refuse_async() -> None:
+    kind = getattr(sys.modules.get(_ASYNC), "AsyncGRPOTrainer", None)
+    if kind is not None:
+        replace(kind, "__init__", functools.partial(_refused, "computes its advantages where reweight does not reach them: use GRPOTrainer"))
+
+
+@contextlib.contextmanager
+def _watched(trainer: Any, owner: Any) -> Iterator[None]:
+    """Within it the trainer raises HookError before its first optimizer step if no batch had the credit, because the method
+    of owner, which gives it, was not called."""
+
+    def before_step(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if not getattr(trainer, "_reweight_credited", False):
+            raise never_called(trainer, owner, "_generate_and_score_completions")
+
+    base = importlib.import_module("transformers").TrainerCallback
+    watch = type("Watch", (base,), {"on_pre_optimizer_step": before_step})()
+    trainer.add_callback(watch)
+    try:
+        yield
+    finally:
+        trainer.remove_callback(watch)
 
 
 def _check_trl(credit: Credit) -> Tuple[Any, str]:
@@ -231,6 +271,7 @@ def _credited(
     """Returns what generate, the trainer's _generate_and_score_completions, returns, with advantages per token."""
     if not trainer.model.training:
         return generate(inputs)
+    trainer._reweight_credited = True
     energies_of = _head.energies(trainer) if "ref_energy" in credit.reads else contextlib.nullcontext([None])
     with energies_of as energies, _scores(trainer) as scores:
         output = generate(inputs)
