@@ -9,7 +9,7 @@ from reweight.adapters import Credit
 from reweight.adapters.tinker import credit_datums
 
 MODEL = "Qwen/Qwen3-4B-Instruct-2507"
-CREDIT = Credit("actfocus", alpha=0.3, beta=0)  # actions are what stands between <answer> and </answer>
+CREDIT = Credit("actfocus")  # actions are what stands between <answer> and </answer>
 
 
 def datum(prompt, answer, advantage):

@@ -21,6 +21,7 @@ from ._parity import TOLERANCE, check
 USAGE = """Usage:
   python -m reweight              is the library right on this machine, and what does it use
   python -m reweight audit -h     where is the signal of the policy gradient, and which weights are best
+  python -m reweight runs -h      several training runs on one page, and how many seeds their difference needs
   python -m reweight --version    the version
   reweight -h                     the program for rollouts in files, which came with this package
 
@@ -43,8 +44,12 @@ def main() -> int:
         from .audit import _command
 
         return _command.main(arguments[1:])
+    if arguments[:1] == ["runs"]:
+        from . import _runs
+
+        return _runs.main(arguments[1:])
     if arguments:
-        print(f"python -m reweight takes audit, --help or --version alone, not {shlex.join(arguments)!r}", file=sys.stderr)
+        print(f"python -m reweight takes audit, runs, --help or --version alone, not {shlex.join(arguments)!r}", file=sys.stderr)
         return 2
     begin = time.perf_counter()
     try:

@@ -32,10 +32,21 @@ def load():
     # action there; by its tags it has.
     rollouts.role = rollouts.role.copy()
     rollouts.role[4285] = reweight.ACTION
+    _with_tags(rollouts)
     scores = np.random.default_rng(7).normal(size=len(rollouts.rewards)).astype(np.float32)
     rollouts.scores = scores
     rollouts.advantages = scores[rollouts.trajectory] * rollouts.mask
     return rollouts
+
+
+def _with_tags(rollouts):
+    """Makes the tokens that hold a part of a tag around actions actions too, as Credit does."""
+    words = [rollouts.tokenizer.words[i] for i in rollouts.token_ids]
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], rollouts.role == reweight.ACTION, [0]])))
+    for first, end in edges.reshape(-1, 2).tolist():
+        begin = next(t for t in range(first - 1, -1, -1) if "<answer>" in "".join(words[t:first]))
+        stop = next(t for t in range(end, len(words)) if "</answer>" in "".join(words[end : t + 1]))
+        rollouts.role[begin : stop + 1] = reweight.ACTION
 
 
 def rows(rollouts, x, drop=0):

@@ -10,7 +10,7 @@ def spans(mask):
 
 
 def roles(words, mask):
-    """0 at tokens that are no response, 1 at reasoning, 2 between the tags <answer> and </answer>. words has a list of
+    """0 at tokens that are no response, 1 at reasoning, 2 from a tag <answer> to its </answer>. words has a list of
     the tokens of each trajectory, mask is [B, T]."""
     role = mask.astype(int)
     for b, row in enumerate(words):
@@ -20,7 +20,7 @@ def roles(words, mask):
                 if row[t] == "<answer>":
                     opened = t
                 elif opened is not None and row[t] == "</answer>":
-                    role[b, opened + 1 : t] = 2
+                    role[b, opened : t + 1] = 2
                     opened = None
     return role
 

@@ -24,7 +24,7 @@ from reweight.adapters._advantages import AGGREGATIONS
 from reweight.adapters._hooks import find_hook, replace, when_imported
 from reweight.adapters._report import Report
 from reweight.adapters._watch import Watch
-from support import needs_torch, torch
+from support import needs_torch, run_python, torch
 
 CREDITS = {
     "both": Credit(),
@@ -32,8 +32,8 @@ CREDITS = {
     "AEM": Credit(scheme="aem"),
     "AEM, trajectories": Credit(scheme="aem", scope="trajectory", guard=0.0),
     "AEM, estimated": Credit(entropy="surprisal", scope="batch"),
-    "log-ratio": Credit(signal="log_ratio"),
-    "energy": Credit(signal="energy"),
+    "log-ratio": Credit(beta=0.5, signal="log_ratio"),
+    "energy": Credit(beta=0.5, signal="energy"),
 }
 
 
@@ -148,7 +148,7 @@ class MultiplierTest(Case):
         mask = [np.ones(len(ids), bool) for ids in text]
         got = multiplier(
             mask,
-            credit=Credit(scheme="actfocus", alpha=0),
+            credit=Credit(scheme="actfocus", beta=0.5, alpha=0, tags_as="reasoning"),
             aggregation="token_sum",
             token_ids=[np.array(ids) for ids in text],
             tokenizer=Tokenizer(words),
@@ -168,7 +168,7 @@ class MultiplierTest(Case):
         ids = np.array([2, 0, 1, 2, 3, 4, 5, 6, 7, 8, 2, 4, 1])
         got = multiplier(
             np.ones((1, len(ids))),
-            credit=Credit(scheme="actfocus", alpha=0, tags=("<final answer>", "</final answer>")),
+            credit=Credit("actfocus", beta=0.5, alpha=0, tags=("<final answer>", "</final answer>"), tags_as="reasoning"),
             aggregation="token_sum",
             token_ids=ids[None],
             tokenizer=tokenizer,
@@ -240,7 +240,7 @@ class MultiplierTest(Case):
         old[action[[1, 5, 9]]] = np.nan, -np.inf, np.inf
         old[reasoning[4]] = np.nan  # ActFocus does not read it
         entropy[reasoning[[2, 7]]], entropy[action[1]] = np.nan, -np.inf
-        m = self.call(old_logprobs=old, entropy=entropy, aggregation="token_sum", log=log)
+        m = self.call(old_logprobs=old, entropy=entropy, aggregation="token_sum", log=log, credit=Credit(alpha=0.1, beta=0.5))
         self.assertEqual(log["credit/not_finite"], 5)
         self.assertTrue(np.isfinite(list(log.values())).all())
         role = r.role.copy()
@@ -281,8 +281,17 @@ class MultiplierTest(Case):
         lines = said.getvalue().splitlines()
         self.assertEqual(len(lines), 3, lines)
         self.assertEqual(lines[0], "reweight: in Acme 7.0, the credit was never called: no batch of this process has it")
-        self.assertRegex(lines[1], r"^reweight: in Acme 7.0, mean: ActFocus by surprisal \(\d+ action tokens, .* AEM by entropy per")
+        self.assertRegex(lines[1], r"^reweight: in Acme 7.0, mean: ActFocus with alpha 0.3 \(\d+ action tokens, .* AEM by entropy per")
         self.assertRegex(lines[2], "^reweight: in Acme 7.0, 3 tokens of a batch have no finite log-probability or entropy")
+
+    def test_an_error_is_the_only_thing_said(self):
+        """The end of a process in which the credit was never called says so, if no error has ended it."""
+        code = "from reweight.adapters import Credit; from reweight.adapters._report import Report; r = Report(Credit(), 'Acme'); "
+        self.assertIn("the credit was never called", run_python(code).stderr)
+        self.assertIn("the credit was never called", run_python(code + "raise SystemExit(0)").stderr)
+        said = run_python(code + "raise ValueError('of the trainer')").stderr
+        self.assertIn("ValueError: of the trainer", said)
+        self.assertNotIn("never called", said)
 
     def test_processes(self):
         """Processes that hold a part each get the numbers of the whole."""
@@ -308,7 +317,7 @@ class MultiplierTest(Case):
         mask = [np.ones(3, bool), np.zeros(0, bool), np.zeros(2, bool)]
         zeros = [np.zeros(len(row)) for row in mask]
         for aggregation in AGGREGATIONS:
-            credit = Credit(alpha=0, tags=([1], [2]), scheme="actfocus")
+            credit = Credit(alpha=0, beta=0.5, tags=([1], [2]), scheme="actfocus")
             got = multiplier(mask, credit=credit, aggregation=aggregation, token_ids=zeros, old_logprobs=zeros)
             self.assertBits(np.concatenate(got), np.zeros(5))
         # Of groups whose rewards are equal, however many tokens they have.
@@ -335,7 +344,7 @@ class MultiplierTest(Case):
             "tokenizer is None, want one for tags that are strings": {"tokenizer": None},
             "token_ids has the shape [6271], want [6272] like mask": {"token_ids": r.token_ids[1:]},
             "group_ids has 3 elements, want 32, one per trajectory": {"group_ids": [1, 2, 3]},
-            "old_logprobs is None": {"old_logprobs": None},
+            "old_logprobs is None": {"old_logprobs": None, "credit": Credit(beta=0.5)},
             "entropy is None": {"entropy": None},
             "group_ids is None": {"group_ids": None},
         }
@@ -371,7 +380,7 @@ class MultiplierTest(Case):
         for message, credit in {
             'scheme has "nothing", want names of': {"scheme": "nothing"},
             "scheme has rloo and opo: both make the advantages": {"scheme": "rloo+opo"},
-            "alpha is 0.3, an option of actfocus, which is not in the scheme gtpo": {"scheme": "gtpo", "alpha": 0.3},
+            "alpha is 0.4, an option of actfocus, which is not in the scheme gtpo": {"scheme": "gtpo", "alpha": 0.4},
             "options has aem, whose options are arguments of Credit: lambda_, guard": {"options": {"aem": {"guard": 0.0}}},
             r'options has "rloo", want entries of the scheme gtpo: \[gtpo\]': {"scheme": "gtpo", "options": {"rloo": {}}},
             r'options has "bonuss" of gtpo, want some of \[base bonus': {"scheme": "gtpo", "options": {"gtpo": {"bonuss": 1}}},
@@ -421,7 +430,7 @@ class MultiplierTest(Case):
         computed = 0
         for name in self.computable():
             with self.subTest(name):
-                credit = Credit(f"{name}+actfocus" if name != "actfocus" else name)
+                credit = Credit(f"{name}+actfocus" if name != "actfocus" else name, alpha=0.1, beta=0.5)
                 log = {}
                 got = token_advantages(
                     r.advantages, r.mask, **self.arguments(credit=credit, rewards=r.scores, log=log), **given
@@ -645,7 +654,7 @@ class MultiplierTest(Case):
         for change, want in (
             ({"credit": Credit(tags=("<a>", "</a>"))}, "100% of the trajectories have no action. .* tags=\\('<a>', '</a>'\\)"),
             ({"rewards": np.ones(len(self.rollouts.rewards)), "credit": Credit()}, "in no group do the rewards differ"),
-            ({"credit": Credit("actfocus", beta=40.0)}, "few tokens have nearly all of the weight"),
+            ({"credit": Credit("actfocus", alpha=0.1, beta=40.0, tags_as="reasoning")}, "few tokens have nearly all of the weight"),
             ({"credit": Credit(), "entropy": self.rollouts.entropy + np.inf}, "100.0% of the tokens have no finite"),
         ):
             log = {}

@@ -186,7 +186,7 @@ class NeMoRLCheckout(CheckoutCase):
         mask = self.grid(r.mask.astype(np.float32))
         prompts = torch.from_numpy(np.stack([r.group_ids, r.group_ids], 1).astype(np.int64))
         batch = {"input_ids": self.grid(r.token_ids.astype(np.int64))}
-        for credit in (self.credit(), self.credit(scheme="actfocus", signal="log_ratio"), self.credit(scheme="rloo+actfocus+aem")):
+        for credit in (self.credit(), self.credit(scheme="actfocus", beta=0.5, signal="log_ratio"), self.credit(scheme="rloo+actfocus+aem")):
             for flag, aggregation in ((True, "token_mean"), (False, "seq_mean_token_mean")):
                 self.adapter().install(credit, token_level_loss=flag)
                 got = estimator.compute_advantage(
@@ -240,7 +240,7 @@ class SlimeCheckout(CheckoutCase):
             "local_raw_reward": r.scores.tolist(),
         }
         new, old = torch.cat(self.responses(r.logprobs)), torch.cat(data["log_probs"])
-        for credit in (self.credit(), self.credit(signal="log_ratio", scheme="actfocus"), self.credit(scheme="rloo+actfocus+aem")):
+        for credit in (self.credit(), self.credit(beta=0.5, signal="log_ratio", scheme="actfocus"), self.credit(scheme="rloo+actfocus+aem")):
             for flag, aggregation in ((False, "seq_mean_token_mean"), (True, "token_mean")):
                 args = argparse.Namespace(
                     custom_advantage_function_path="my_credit.advantages", advantage_estimator="grpo", use_opd=False, kl_coef=0,

@@ -117,7 +117,7 @@ class NeMoRLTest(TrainerCase):
 
     def test_advantages(self):
         drop = [0] * len(self.prompts)
-        for credit in (ESTIMATED, Credit(signal="log_ratio", scheme="actfocus")):
+        for credit in (ESTIMATED, Credit(beta=0.5, signal="log_ratio", scheme="actfocus")):
             for flag, aggregation in ((True, "token_mean"), (False, "seq_mean_token_mean")):
                 self.install("nemo_rl", self.modules, credit, token_level_loss=flag)
                 self.assertAdvantages(self.step().numpy(), credit, aggregation, drop=drop)
@@ -173,7 +173,7 @@ class NeMoRLTest(TrainerCase):
             self.step(**more)
 
     def test_missing(self):
-        self.install("nemo_rl", self.modules, Credit(signal="log_ratio", scheme="actfocus"))
+        self.install("nemo_rl", self.modules, Credit(beta=0.5, signal="log_ratio", scheme="actfocus"))
         zeros = torch.zeros_like(self.logprobs)
         for change, message in (
             ({"logprobs_policy": zeros}, "with loss_fn.force_on_policy_ratio=true, .*: set it to false"),
@@ -264,7 +264,7 @@ class SlimeTest(TrainerCase):
 
     def test_advantages(self):
         slime = importlib.import_module("reweight.adapters.slime")
-        for credit in (ESTIMATED, Credit(signal="log_ratio", scheme="actfocus")):
+        for credit in (ESTIMATED, Credit(beta=0.5, signal="log_ratio", scheme="actfocus")):
             function = slime.advantage_function(credit)
             for flag, aggregation in ((False, "seq_mean_token_mean"), (True, "token_mean")):
                 self.args.calculate_per_token_loss = flag
@@ -284,7 +284,7 @@ class SlimeTest(TrainerCase):
 
     def test_refused(self):
         slime = importlib.import_module("reweight.adapters.slime")
-        function = slime.advantage_function(Credit(signal="log_ratio", scheme="actfocus"))
+        function = slime.advantage_function(Credit(beta=0.5, signal="log_ratio", scheme="actfocus"))
         short = [row[:-1] for row in self.data["log_probs"]]
         with mock.patch.multiple(self.args, kl_coef=0.1):
             with self.assertRaisesRegex(ValueError, "the advantages of rloo have no penalty: use --use-kl-loss"):
@@ -348,7 +348,7 @@ class PrimeRLTest(TrainerCase):
     def test_advantages(self):
         r = self.rollouts
         for signal, scheme in (("surprisal", "actfocus+aem"), ("log_ratio", "actfocus"), ("surprisal", "rloo+actfocus")):
-            credit = Credit(scheme, signal=signal, entropy="surprisal", tokenizer=r.tokenizer)
+            credit = Credit(scheme, beta=0.5, signal=signal, entropy="surprisal", tokenizer=r.tokenizer)
             self.install("prime_rl", self.modules, credit)
             for g, episodes in enumerate(self.groups):
                 asyncio.run(self.algorithm.finalize_group(episodes))
@@ -371,7 +371,7 @@ class PrimeRLTest(TrainerCase):
                 np.testing.assert_allclose(got, want, rtol=2e-7)
 
     def test_missing(self):
-        self.install("prime_rl", self.modules, Credit(signal="log_ratio", scheme="actfocus", tags=None))
+        self.install("prime_rl", self.modules, Credit(beta=0.5, signal="log_ratio", scheme="actfocus", tags=None))
         next(node for node in self.groups[0][0].traces[0].nodes if node.sampled).reference_logprobs = None
         with self.assertRaisesRegex(ValueError, "an algorithm with a reference model"):
             asyncio.run(self.algorithm.finalize_group(self.groups[0]))
@@ -678,7 +678,7 @@ class HooksTest(unittest.TestCase):
             module = importlib.import_module("reweight.adapters." + adapter)
             function = module.advantage_function if adapter == "slime" else module.install
             with self.assertRaisesRegex(ValueError, f'signal is "ref_entropy", which {hook[0]} does not keep, want one of'):
-                function(Credit(signal="ref_entropy"))
+                function(Credit(beta=0.5, signal="ref_entropy"))
             if adapter not in ("verl", "trl"):
                 message = rf'entropy is "exact", but {hook[0]} keeps no .* use Credit\(entropy="surprisal"\)'
                 with self.assertRaisesRegex(ValueError, message):

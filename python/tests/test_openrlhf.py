@@ -373,7 +373,7 @@ class Refused(unittest.TestCase):
                     maker(args)
 
     def test_log_ratio(self):
-        openrlhf.install(Credit(signal="log_ratio", scheme="actfocus"))
+        openrlhf.install(Credit(beta=0.5, signal="log_ratio", scheme="actfocus"))
         message = "^scheme reads ref_logprobs, for which OpenRLHF needs --algo.kl.use_loss and an --algo.kl.init_coef above 0"
         for flags, reference in ("", "a reference"), ("--algo.kl.use_loss", None):
             with self.assertRaisesRegex(ValueError, message):

@@ -23,14 +23,14 @@ def actions(text, tags, mark=None):
     return [text[a.begin : a.end] for a in found], passed
 
 
-def credited(responses, words, **options):
+def credited(responses, words, tags_as="reasoning", **options):
     """The roles that a trainer's tokens get, by their weights, and the scalars."""
     ids = [np.array(x) for x in responses]
     log = {}
     m = token_advantages(
         [np.ones(len(x), np.float32) for x in ids],
         [np.ones(len(x), bool) for x in ids],
-        credit=Credit("actfocus", alpha=0, **options),
+        credit=Credit("actfocus", alpha=0, beta=0.5, tags_as=tags_as, **options),
         aggregation="token_sum",
         token_ids=ids,
         tokenizer=Tokenizer(words),
@@ -128,7 +128,7 @@ class Grammar(unittest.TestCase):
         self.assertEqual(credited([[0, 2, 1], [2]], words, action=labels, tags=None)[0], ["010", "1"])
         with self.subTest("two responses of a trajectory"):
             m = token_advantages(
-                np.ones((1, 5)), np.array([[1, 1, 0, 1, 1]]), credit=Credit("actfocus", alpha=0, action=mask), aggregation="token_sum",
+                np.ones((1, 5)), np.array([[1, 1, 0, 1, 1]]), credit=Credit("actfocus", alpha=0, beta=0.5, action=mask), aggregation="token_sum",
                 token_ids=np.array([[0, 2, 2, 2, 1]]), tokenizer=Tokenizer(words), old_logprobs=np.zeros((1, 5)),
             )  # fmt: skip
             self.assertEqual((m > 0).tolist(), [[False, True, False, True, False]])
@@ -152,7 +152,6 @@ class Grammar(unittest.TestCase):
             ({"tags": ("", "</a>")}, "tags is .* want what opens and what closes"),
             ({"tags": ("a", [1])}, "tags is .* want what opens and what closes"),
             ({"tags_as": "x"}, r'tags_as is "x", want one of \[reasoning action\]'),
-            ({"tags_as": "action", "tags": ([1], [2])}, 'tags_as is "action", which needs tags that are strings'),
             ({"action": "x"}, "action is 'x', want a function"),
         ):
             with self.subTest(options), self.assertRaisesRegex(reweight.InputError, want):
@@ -161,8 +160,30 @@ class Grammar(unittest.TestCase):
 
     def test_ids(self):
         """Several pairs of ids."""
-        got, _ = credited([[0, 1, 2, 3, 1, 4], [0, 1, 0, 2, 2]], list("abcde"), tags=[([0], [2]), ([3], [4])])
-        self.assertEqual(got, ["010010", "00000"])
+        responses, pairs = [[0, 1, 2, 3, 1, 4], [0, 1, 0, 2, 2]], [([0], [2]), ([3], [4])]
+        for tags_as, want in ("reasoning", ["010010", "00000"]), ("action", ["111111", "00110"]):
+            got, log = credited(responses, list("abcde"), tags_as, tags=pairs)
+            self.assertEqual(got, want)
+            self.assertEqual(log["credit/ambiguous"], 1)
+        got, _ = credited([[7, 2**40, 9], [1, 2**40, 3, 2**40]], [], "action", tags=([2**40], [3]))
+        self.assertEqual(got, ["000", "0110"])
+
+    def test_ids_as_the_library(self):
+        """Tags that are ids make the actions that reweight.roles_from_mask makes."""
+        chance = np.random.default_rng(3)
+        marked = 0
+        for opening, closing in ([1], [2]), ([1, 2], [3]), ([1, 1], [1, 2]), ([1], [1]), ([1, 2, 1], [2, 1]), ([500], [3, 3]):
+            ids = np.where(chance.random((300, 20)) < 0.05, 500, chance.integers(1, 4, (300, 20))).reshape(-1)
+            mask, offsets = chance.random(6000) < 0.95, np.arange(0, 6001, 20)
+            got, _ = _tags.roles(mask, *self.characters(ids, offsets, ((opening, closing),)))
+            want = reweight.roles_from_mask(mask, ids, open_tag=opening, close_tag=closing, seq_offsets=offsets)
+            np.testing.assert_array_equal(got, want, str((opening, closing)))
+            marked += (got == reweight.ACTION).sum()
+        self.assertGreater(marked, 2000)
+
+    def characters(self, ids, offsets, pairs):
+        numbers, pairs, tokenizer = _tags.as_characters(ids, pairs)
+        return numbers, offsets, pairs, tokenizer
 
 
 PAIRS = (

@@ -241,7 +241,7 @@ class Datums(unittest.TestCase):
             (r'^datums\[5\] has loss_fn_inputs\["logprobs"\] of shape', shaped("logprobs", lambda x: x[1:]), {}),
             (r'^datums\[5\] has loss_fn_inputs\["target_tokens"\] of shape \(\d+, 2\)', shaped("target_tokens", lambda x: np.stack([x, x], 1)), {}),
             (r"entropy is \"exact\", but Tinker keeps no", None, dict(credit=Credit())),
-            (r"reads ref_logprobs, which the datums of Tinker do not have", None, dict(credit=Credit("actfocus", signal="log_ratio"))),
+            (r"reads ref_logprobs, which the datums of Tinker do not have", None, dict(credit=Credit("actfocus", beta=0.5, signal="log_ratio"))),
             (r"^tokenizer is None", None, dict(credit=Credit("actfocus"))),
         ):
             datums = datums or self.datums()

@@ -113,7 +113,10 @@ def weights_and_factors(ids, mask, signal, entropy, groups, credit=CREDIT, text=
             begin = whole.find(opening)
             while begin >= 0 and (stop := whole.find(closing, begin + len(opening))) >= 0:
                 begin = whole.rfind(opening, begin, stop)  # the last one counts
-                inside = (at[:-1] >= begin + len(opening)) & (at[1:] <= stop)
+                if credit.tags_as == "action":
+                    inside = (at[1:] > begin) & (at[:-1] < stop + len(closing))
+                else:
+                    inside = (at[:-1] >= begin + len(opening)) & (at[1:] <= stop)
                 role[b, first:end][inside] = 2
                 begin = whole.find(opening, stop + len(closing))
     action = role == 2
@@ -271,7 +274,7 @@ class Runs(unittest.TestCase):
             alone = trainer(functools.partial(GRPOTrainer, credit=dataclasses.replace(credit, scheme="actfocus", guard=0.1)), beta=0.1)
             with mock.patch.object(trl, "_forward", side_effect=AssertionError("one more forward pass")):
                 alone.train()
-            with self.assertRaisesRegex(ValueError, "reads ref_energy, for which TRL needs a reference model: set beta above 0"):
+            with self.assertRaisesRegex(ValueError, "reads ref_energy, for which TRL needs a reference model: set GRPOConfig.beta=....? above 0"):
                 trainer(functools.partial(GRPOTrainer, credit=credit))
 
     def test_log(self):
@@ -476,7 +479,7 @@ class Runs(unittest.TestCase):
                 made.train()
             self.assertIn("reweight: in TRL", said.getvalue())
             # A class with a credit of its own, which would be the second one.
-            with self.assertRaisesRegex(HookError, "^GRPOTrainer has a credit, and trl.install was called: want one of them"):
+            with self.assertRaisesRegex(HookError, "^GRPOTrainer has a credit, and install of reweight.adapters.trl was called: want one of them"):
                 trainer().train()
         other = trainer()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -970,12 +973,12 @@ class Losses(unittest.TestCase):
 
     def test_refused(self):
         """Before the first rollout."""
-        with self.assertRaisesRegex(ValueError, 'loss_type="other" takes one advantage per completion'):
+        with self.assertRaisesRegex(ValueError, 'loss_type is "other", want one of .grpo'):
             trl._check_trainer(mock.Mock(loss_type="other", use_liger_kernel=False), CREDIT)
-        with self.assertRaisesRegex(ValueError, "reads ref_logprobs, for which TRL needs a reference model: set beta above 0"):
-            trainer(functools.partial(GRPOTrainer, credit=Credit(signal="log_ratio")))
-        with self.assertRaisesRegex(ValueError, r'signal is "energy", which needs the head of \S+install\(head=True\)'):
-            trainer(functools.partial(GRPOTrainer, credit=Credit(signal="energy")))
+        with self.assertRaisesRegex(ValueError, "reads ref_logprobs, for which TRL needs a reference model: set GRPOConfig.beta=....? above 0"):
+            trainer(functools.partial(GRPOTrainer, credit=Credit(beta=0.5, signal="log_ratio")))
+        with self.assertRaisesRegex(ValueError, r'signal is "energy", which needs two things in TRL: a head, by install\(head=True\).*; and a reference model, by GRPOConfig\(beta='):
+            trainer(functools.partial(GRPOTrainer, credit=Credit(beta=0.5, signal="energy")))
         with self.assertRaisesRegex(TypeError, "^credit is .*, want a Credit$"):
             trainer(functools.partial(GRPOTrainer, credit={"alpha": 0.2}))
         with self.assertRaisesRegex(AttributeError, "has no attribute Other"):

@@ -317,7 +317,7 @@ class Audits(unittest.TestCase):
         self.assertEqual(set(want.reshape(-1)), {-1, 0, 1, 2})
         words = test_trl.tokenizer()
         for tags in ("answer", ("<answer>", "</answer>"), ([2], [3]), [([2], [3]), ([11, 11], [12])]):
-            for tags_as in ("reasoning", "action") if isinstance(tags[0], str) else ("reasoning",):
+            for tags_as in "reasoning", "action":
                 audit = _audit.RunAudit(self.credit("uniform", tags=tags, tags_as=tags_as), None, None, 0)
                 np.testing.assert_array_equal(audit.labels(torch.tensor(mask), torch.tensor(ids), words), want)
         audit = _audit.RunAudit(self.credit("uniform", tags=None, action=lambda ids, texts, _: np.array(ids) == 4), None, None, 0)

@@ -104,7 +104,7 @@ def weights_and_factors(rows, groups, credit):
                 if ids[t] == OPENING:
                     opened = t
                 elif opened is not None and ids[t] == CLOSING:
-                    role[b, opened + 1 : t] = 2
+                    role[b, opened : t + 1] = 2  # with the tags, by default
                     opened = None
     role *= rows["kept"]
     action = role == 2
@@ -513,7 +513,7 @@ class Refusals(unittest.TestCase):
             self.refused(rf'^{LOSS} is "{name}", want one of \[vanilla gspo .* bypass_mode\]', {LOSS: name})
         self.refused(rf'^{ACTOR}loss_agg_mode is "mean", want one of', {ACTOR + "loss_agg_mode": "mean"})
         self.refused("bypass_mode=True: set it to False, or use entropy=surprisal", {CORRECTION + "bypass_mode": True})
-        self.refused("use_kl_loss=True or algorithm.use_kl_in_reward=True", reweight={"signal": "log_ratio"})
+        self.refused("use_kl_loss=True or algorithm.use_kl_in_reward=True", reweight={"beta": 0.5, "signal": "log_ratio"})
         self.refused("^distillation.enabled is True", {"distillation.enabled": True})
         self.refused("^algorithm.use_pf_ppo is True", {"algorithm.use_pf_ppo": True})
         rejection = {LOSS: "bypass_mode", IN_LOSS + "rollout_rs": "token_k1", ACTOR + "loss_agg_mode": MODES[1]}
@@ -535,7 +535,7 @@ class Refusals(unittest.TestCase):
             ({"scope": 3}, r"^reweight\.scope is 3, want a str"),
             ({"alpha": -1.0}, "alpha"),
             ({"scope": "all"}, "scope"),
-            ({"signal": "energy"}, 'signal is "energy", which verl does not keep'),
+            ({"beta": 0.5, "signal": "energy"}, 'signal is "energy", which verl does not keep'),
             ({"tags": "<answer>"}, r"^tags is '<answer>', want some of \[answer tool_call .* or what opens and what closes an action"),
             ({"tags": [[2], ["x"]]}, r"^tags is \(\(2,\), \('x',\)\), want what opens"),
             ({"tags": 5}, r"^tags is 5, want what opens"),

@@ -23,52 +23,66 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/seed621a2839/reweight/studies/learn/study"
 	"github.com/seed621a2839/reweight/studies/learn/train"
 )
 
+// A job is one of the studies, which a flag chooses.
+type job struct {
+	name, doc string
+	do        func(folder string) error
+}
+
+var jobs = []job{
+	{"map", "do the map of plan.md", func(folder string) error { return doMap(study.TheMap, folder, train.Default) }},
+	{"arms", "do the arms of plan-arms.md, for which the map must be done", func(folder string) error {
+		return doArms(study.TheArms, folder, train.Default)
+	}},
+	{"tags", "do the runs of plan-tags.md, after map and arms", func(folder string) error {
+		return doTags(study.TheTags, folder, train.Default)
+	}},
+	{"rates", "do the runs of plan-rates.md, after the map", func(folder string) error {
+		return doRates(study.TheRates, folder, train.Default)
+	}},
+	{"posthoc", "do what was asked after the map was seen", func(folder string) error {
+		return doPostHoc(study.TheMap, folder, train.Default)
+	}},
+	{"audit", "do the audits of plan-audit.md, after the map", func(folder string) error {
+		return doAudits(study.TheAudits, folder, train.Default)
+	}},
+	{"measured", "do the runs of plan-audit.md, after the audits and the rates", func(folder string) error {
+		return doMeasured(study.TheAudits, study.TheRates.Seeds, folder, train.Default)
+	}},
+	{"smoke", "do a part of map and arms with little training, which shows that they run", func(folder string) error {
+		little := train.Default
+		little.Demonstrations, little.Iterations = little.Demonstrations/8, little.Iterations/4
+		if err := doMap(study.SmokeMap, folder, little); err != nil {
+			return err
+		}
+		return doArms(study.SmokeArms, folder, little)
+	}},
+}
+
 func main() {
-	one := map[string]*bool{
-		"map":     flag.Bool("map", false, "do the map of plan.md"),
-		"arms":    flag.Bool("arms", false, "do the arms of plan-arms.md, for which the map must be done"),
-		"tags":    flag.Bool("tags", false, "do the runs of plan-tags.md, after map and arms"),
-		"rates":   flag.Bool("rates", false, "do the runs of plan-rates.md, after the map"),
-		"posthoc": flag.Bool("posthoc", false, "do what was asked after the map was seen"),
-		"smoke":   flag.Bool("smoke", false, "do a part of map and arms with little training, which shows that they run"),
+	wanted := make([]*bool, len(jobs))
+	for i, j := range jobs {
+		wanted[i] = flag.Bool(j.name, false, j.doc)
 	}
 	out := flag.String("out", "learn-out", "the `folder` for the runs of each study, the effects and the figure")
 	flag.Parse()
+	var chosen []job
 	var names []string
-	for name, wanted := range one {
-		if *wanted {
-			names = append(names, name)
+	for i, j := range jobs {
+		names = append(names, "-"+j.name)
+		if *wanted[i] {
+			chosen = append(chosen, j)
 		}
 	}
-	err := errors.New("want one of -map, -arms, -tags, -rates, -posthoc, -audit, -measured and -smoke, and nothing else")
-	if len(names) == 1 && flag.NArg() == 0 {
-		switch names[0] {
-		case "map":
-			err = doMap(study.TheMap, *out, train.Default)
-		case "arms":
-			err = doArms(study.TheArms, *out, train.Default)
-		case "tags":
-			err = doTags(study.TheTags, *out, train.Default)
-		case "rates":
-			err = doRates(study.TheRates, *out, train.Default)
-		case "posthoc":
-			err = doPostHoc(study.TheMap, *out, train.Default)
-		case "audit":
-			err = doAudits(study.TheAudits, *out, train.Default)
-		case "measured":
-			err = doMeasured(study.TheAudits, study.TheRates.Seeds, *out, train.Default)
-		case "smoke":
-			little := train.Default
-			little.Demonstrations, little.Iterations = little.Demonstrations/8, little.Iterations/4
-			if err = doMap(study.SmokeMap, *out, little); err == nil {
-				err = doArms(study.SmokeArms, *out, little)
-			}
-		}
+	err := fmt.Errorf("want one of %s, and nothing else", strings.Join(names, ", "))
+	if len(chosen) == 1 && flag.NArg() == 0 {
+		err = chosen[0].do(*out)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "learn:", err)

@@ -265,13 +265,7 @@ def _roles(
         return _tags.labelled(response, ids, offsets, credit.action, tokenizer), 0
     pairs = credit.pairs()
     if not isinstance(pairs[0][0], str):
-        found = [
-            reweight.roles_from_mask(
-                response, ids, open_tag=[int(i) for i in opening], close_tag=[int(i) for i in closing], seq_offsets=offsets
-            )
-            for opening, closing in pairs
-        ]
-        return np.maximum.reduce(found), 0
+        ids, pairs, tokenizer = _tags.as_characters(ids, pairs)
     if tokenizer is None:
         raise reweight.InputError("tokenizer", "is None, want one for tags that are strings (or tags that are token ids)")
     return _tags.roles(response, ids, offsets, pairs, tokenizer, credit.tags_as)

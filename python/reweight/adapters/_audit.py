@@ -79,17 +79,9 @@ class RunAudit:
         labels = np.where(role == reweight.MASKED, -1, np.where(role == reweight.ACTION, 0, 2))
         if self.credit.action is not None:
             return labels.reshape(shape)
-        pairs, runs = self.credit.pairs(), list(zip(*_tags._runs(response, offsets)))
-        if isinstance(pairs[0][0], str):
-            joined, _ = _roles(response, tokens, offsets, dataclasses.replace(self.apart, tags_as="action"), tokenizer)
-            labels[(joined == reweight.ACTION) & (labels == 2)] = 1
-        else:
-            as_text = tuple((_text(opening), _text(closing)) for opening, closing in pairs)
-            for begin, end in runs:
-                of = labels[begin:end]
-                for a in _tags.actions(_text(tokens[begin:end]), as_text, end - begin)[0]:
-                    of[a.open : a.close][of[a.open : a.close] == 2] = 1
-        for begin, end in runs:
+        joined, _ = _roles(response, tokens, offsets, dataclasses.replace(self.apart, tags_as="action"), tokenizer)
+        labels[(joined == reweight.ACTION) & (labels == 2)] = 1
+        for begin, end in zip(*_tags._runs(response, offsets)):
             of = labels[begin:end]
             if (of < 2).any():
                 of[np.flatnonzero(of < 2)[-1] :][1:] = 1
@@ -235,8 +227,3 @@ class RunAudit:
             self.number = int(number) + 1
             self.found.append(found.without({key for key in keys if key.split()[0] != number}))
         self._log()
-
-
-def _text(ids: Any) -> str:
-    """A character for each id, none of which is a bracket or in a word."""
-    return "".join(chr(0x1000 + int(i)) for i in ids)

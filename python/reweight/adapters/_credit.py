@@ -29,8 +29,8 @@ _KEPT = ("seq_offsets", "group_ids", "span_ids", "rewards", "token_rewards", "ad
 
 @dataclass(frozen=True)
 class Credit:
-    """The token credit that an adapter adds to a trainer. The defaults come from the papers, but for the signal:
-    trainers do not keep the logsumexp of the raw logits, from which the energy follows.
+    """The token credit that an adapter adds to a trainer. The defaults of ActFocus are the form that did the least harm in
+    our own runs (docs/evidence.md). Its paper has alpha=0.1, beta=0.5, tags_as="reasoning" and signal="energy".
 
     scheme: names of reweight.schemes() with + between them. Advantages that a scheme makes, such as "rloo" or "gtpo",
         take the place of the trainer's; factors and weights are multiplied into them. A name of a loss is an
@@ -40,7 +40,7 @@ class Credit:
     options: options of the scheme's entries, by the names of the entries: {"gtpo": {"bonus": 0.2}}. ActFocus and AEM
         have theirs as the following arguments.
     alpha, beta, eps: options of ActFocus (arXiv 2605.14558), as reweight.actfocus has them.
-    signal: what ActFocus orders action tokens by. "surprisal" is -old_logprobs; "log_ratio" is
+    signal: what ActFocus orders action tokens by if beta is above 0. "surprisal" is -old_logprobs; "log_ratio" is
         old_logprobs - ref_logprobs; "energy" is the paper's own, in TRL with a reference and install(head=True).
         Callers of token_advantages who have the arrays may use "energy" and "ref_entropy".
     tags: where the actions of ActFocus are. Names of presets with + between them: "answer", "tool_call", "json", "react",
@@ -49,8 +49,7 @@ class Credit:
         a closing one the last counts, and strings in a closed block of <think> do not. "\\n" as the closing string is the
         end of the line or of the response, "" that of the response. A pair such as "{" and "}", or "\\boxed{" and "}",
         encloses balanced brackets. None: all response tokens are actions. docs/formats.md has all rules.
-    tags_as: whether the tokens that hold a part of a tag are "reasoning" or "action". Evidence has not settled which is
-        better.
+    tags_as: whether the tokens that hold a part of a tag are "reasoning" or "action".
     action: in the place of tags, a function of the ids of one response, their texts and the tokenizer. It returns a mask,
         bools that are true at actions, or labels, 1 for reasoning and 2 for an action, as many as there are ids.
     tokenizer: decodes token ids, for tags that are strings. None: the trainer's own, in verl, TRL and OpenRLHF.
@@ -77,12 +76,12 @@ class Credit:
 
     scheme: str = "actfocus+aem"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    alpha: float = 0.1
-    beta: float = 0.5
+    alpha: float = 0.3
+    beta: float = 0.0
     eps: float = 1e-8
     signal: str = "surprisal"
     tags: Union[None, str, Tuple[Tag, Tag], Sequence[Tuple[Tag, Tag]]] = ("<answer>", "</answer>")
-    tags_as: str = "reasoning"
+    tags_as: str = "action"
     action: Optional[Labels] = None
     tokenizer: Any = None
     lambda_: float = 1.0
@@ -243,6 +242,9 @@ class Credit:
             raise reweight.InputError("audit_every", f"is {self.audit_every!r}, want a number of batches, or 0 for no audits")
         if self.audited and self.tags is None and self.action is None:
             raise reweight.InputError("tags", "is None, but an audit compares the tokens between two tags with the others")
+        if self.beta == 0 and self.signal != Credit.signal and any(e.name == "actfocus" for e in entries):
+            problem = f'is "{self.signal}", which orders no tokens while beta is 0: give beta too, which is 0.5 in the paper'
+            raise reweight.InputError("signal", problem)
         if self.entropy not in ("exact", "surprisal"):
             raise reweight.InputError("entropy", f'is "{self.entropy}", want one of [exact surprisal]')
         name = next((e.name for e in entries if e.single_entropies), None)
@@ -257,8 +259,8 @@ class Credit:
             raise reweight.InputError("tags_as", f'is "{self.tags_as}", want one of [reasoning action]')
         if self.action is not None and not callable(self.action):
             raise reweight.InputError("action", f"is {self.action!r}, want a function of ids, texts and the tokenizer")
-        if self.tags is not None and not isinstance(self.pairs()[0][0], str) and self.tags_as == "action":
-            raise reweight.InputError("tags_as", 'is "action", which needs tags that are strings')
+        if self.tags is not None:
+            self.pairs()
         if self.tokenizer is not None and not hasattr(self.tokenizer, "decode"):
             raise reweight.InputError("tokenizer", f"is {self.tokenizer!r}, want an object that decodes token ids")
         if not isinstance(self.show_every, int) or self.show_every < 0:

@@ -38,7 +38,8 @@ class Report:
             if e.name == "actfocus":
                 gets = [f"{kind} {log[name]:.3g}" for kind in ("action", "reasoning") if (name := "credit/multiplier_" + kind) in log]
                 actions = f"{_actions(log)}, {log['credit/action_weight']:.1%} of the weight; advantages times: {', '.join(gets)}"
-                schemes.append(f"ActFocus by {credit.signal} ({actions})")
+                form = f"by {credit.signal}" if credit.beta else f"with alpha {credit.alpha:g}"
+                schemes.append(f"ActFocus {form} ({actions})")
             elif e.name == "aem":
                 factors = f"factors {log.get('credit/aem_min', 1):.2f} to {log.get('credit/aem_max', 1):.2f}"
                 by = "entropy" if credit.entropy == "exact" else "surprisal"
@@ -57,7 +58,7 @@ class Report:
     def end(self) -> None:
         """Says that there was no batch, if so. The end of the process calls it, and a trainer that ends another way."""
         atexit.unregister(self.end)
-        if self.batches == 0:
+        if self.batches == 0 and not hasattr(sys, "last_value"):  # else an error has ended the process
             self.say("the credit was never called: no batch of this process has it")
 
     def say(self, what: str) -> None:

@@ -28,6 +28,7 @@ Pairs = Tuple[Pair, ...]
 _SEEN, _HOLDS, _BEGINS, _GOES_ON, _EMPTY, _MARK = 1, 2, 4, 8, 16, 32
 _MARKS = re.compile(r"<[^<> \t\r\n]+>")
 _THINK, _THOUGHT = "<think>", "</think>"
+_FIRST = 0x1000  # a character that is no bracket, nor in <think>
 
 
 class Action(NamedTuple):
@@ -285,6 +286,25 @@ def roles(
             else:
                 found[at[begin + before] + 1 : until] = reweight.ACTION
     return found, ambiguous
+
+
+class _Characters:
+    """The tokenizer of as_characters."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(chr(_FIRST + i) for i in ids)
+
+
+_CHARACTERS = _Characters()
+
+
+def as_characters(ids: npt.NDArray[np.int64], pairs: Tuple[Tuple[Sequence[int], Sequence[int]], ...]) -> Tuple[Any, Pairs, Any]:
+    """Returns ids, pairs and a tokenizer for roles, by which tags that are token ids are strings of a character for each."""
+    known = np.unique([int(i) for pair in pairs for tag in pair for i in tag])
+    places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    numbers = np.where(known[places] == ids, places, len(known))
+    texts = [tuple(_CHARACTERS.decode(np.searchsorted(known, tag)) for tag in pair) for pair in pairs]
+    return numbers, tuple((opening, closing) for opening, closing in texts), _CHARACTERS
 
 
 Labels = Callable[[List[int], List[str], Any], Any]

@@ -7,8 +7,8 @@ nemo_rl/algorithms/loss/loss_functions.py, ClippedPGLossFn.
 
 In the script that runs grpo_train, before it does:
 
-    from reweight.adapters import nemo_rl
-    nemo_rl.install(Credit(tokenizer=tokenizer, entropy="surprisal"))
+    from reweight.adapters.nemo_rl import install
+    install(Credit(tokenizer=tokenizer, entropy="surprisal"))
 
 mask, the log-probabilities and the advantages are [B, S], at the tokens themselves: the
 log-probability at position t is that of token t, and the loss drops position 0. Token ids

@@ -3,9 +3,10 @@
 Tested in whole runs of OpenRLHF 0.11.2. A script of your own takes the place of python -m openrlhf.cli.train_ppo_ray,
 with the same arguments:
 
-    from reweight.adapters import Credit, openrlhf
+    from reweight.adapters import Credit
+    from reweight.adapters.openrlhf import main
 
-    openrlhf.main(Credit(entropy="surprisal"))
+    main(Credit(entropy="surprisal"))
 
 OpenRLHF has no place for advantages of one's own: RemoteExperienceMaker.compute_advantages_and_returns(experiences),
 which runs in an actor of Ray, is replaced there. An Experience holds some samples, padded, [B, T]: action_mask,

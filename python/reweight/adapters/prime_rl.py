@@ -7,9 +7,9 @@ src/prime_rl/trainer/rl/loss.py, compute_loss.
 
 In a script of your own that takes the place of the command orchestrator:
 
-    from reweight.adapters import prime_rl
-    prime_rl.install(Credit(tokenizer=tokenizer, entropy="surprisal"))
-    prime_rl.main()
+    from reweight.adapters.prime_rl import install, main
+    install(Credit(tokenizer=tokenizer, entropy="surprisal"))
+    main()
 
 After an algorithm has scored a group of episodes, the advantages of their traces are
 given to the credit. A trace is a graph of messages; one that the policy has sampled is a response.

@@ -7,8 +7,8 @@ the last pipeline stage; cp_utils.py, get_sum_of_sample_mean.
 
 In a module of your own, say my_credit.py:
 
-    from reweight.adapters import slime
-    advantages = slime.advantage_function()
+    from reweight.adapters.slime import advantage_function
+    advantages = advantage_function()
 
 and on the command line --custom-advantage-function-path my_credit.advantages.
 

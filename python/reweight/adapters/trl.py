@@ -12,8 +12,8 @@ for a subclass of your own, the mixin in front of it:
 
 and where the class cannot be changed, in the same process, before the trainer is made:
 
-    from reweight.adapters import trl
-    trl.install()
+    from reweight.adapters.trl import install
+    install()
 
 install(None, head=True) gives every model of this process a faster head, and no credit.
 
@@ -142,7 +142,7 @@ def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
     def make(original: Any) -> Any:
         def generate_and_score_completions(self: Any, inputs: Any) -> Any:
             if isinstance(self, CreditMixin):
-                raise HookError(f"{type(self).__name__} has a credit, and trl.install was called: want one of them")
+                raise HookError(f"{type(self).__name__} has a credit, and install of reweight.adapters.trl was called: want one of them")
             return _credited(self, functools.partial(original, self), inputs, credit, report)
 
         return generate_and_score_completions
@@ -198,8 +198,11 @@ def _check_trl(credit: Credit) -> Tuple[Any, str]:
     if not isinstance(credit, Credit):
         raise TypeError(f"credit is {described(credit)}, want a Credit")
     if "ref_energy" in credit.reads and _head is None:
-        problem = 'is "energy", which needs the head of reweight.adapters.trl.install(head=True)'
-        raise InputError("signal", f'{problem}, or install(None, head=True) where a subclass has the credit')
+        problem = (
+            'is "energy", which needs two things in TRL: a head, by install(head=True) of reweight.adapters.trl, or by '
+            "install(None, head=True) where a subclass has the credit; and a reference model, by GRPOConfig(beta=...) above 0"
+        )
+        raise InputError("signal", problem)
     credit.check("TRL", _OWN, ("entropy", "ref_energy"), audits=True)
     forward = ("attention_mask", "compute_entropy")
     find_hook("TRL", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
@@ -216,10 +219,11 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
     """Wants a configuration in which a token's loss is in proportion to its advantage."""
     # Before TRL 1.16 the kernel of Liger computed the loss, which took one advantage per completion.
     liger = getattr(trainer, "use_liger_kernel", False)
-    if liger or trainer.loss_type not in _AGGREGATIONS:
-        what = "use_liger_kernel=True" if liger else f'loss_type="{trainer.loss_type}"'
-        want = f"one of the loss types {', '.join(_AGGREGATIONS)} without the kernel of Liger"
-        raise ValueError(f"{what} takes one advantage per completion, want {want}")
+    if liger:
+        raise ValueError("use_liger_kernel=True takes one advantage per completion, want use_liger_kernel=False")
+    if trainer.loss_type not in _AGGREGATIONS:
+        want = f"want one of [{' '.join(_AGGREGATIONS)}], the losses of {WRITTEN_FOR}"
+        raise InputError("loss_type", f'is "{trainer.loss_type}", {want}')
     loss = type(trainer)._compute_loss
     if loss is not find_hook("TRL", _TRAINER + "_compute_loss", ("inputs",), WRITTEN_FOR)[0]._compute_loss:
         if loss.__module__.startswith("trl."):
@@ -230,8 +234,8 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
         )
     needed = sorted({"ref_logprobs", "ref_energy"} & credit.reads)
     if needed and trainer.beta == 0:
-        problem = f'reads {needed[0]}, for which TRL needs a reference model: set beta above 0, or use signal="surprisal"'
-        raise InputError("scheme", f"{problem} for ActFocus")
+        problem = f"reads {needed[0]}, for which TRL needs a reference model: set GRPOConfig(beta=...) above 0, which is not"
+        raise InputError("scheme", f'{problem} the beta of Credit, or use Credit(signal="surprisal") for ActFocus')
 
 
 def _begin_audits(trainer: Any, credit: Credit, report: Report) -> None:

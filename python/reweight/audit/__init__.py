@@ -166,9 +166,8 @@ class Report:
         rows = [(p.name, Interval(p.tokens / total, *[p.tokens / total] * 2), p.signal, p.noise) for p in self.parts]
         depth = [(p.name, [parts[i].signal for parts in self.by_layer.values()]) for i, p in enumerate(self.parts)]
         text = html.escape(f"{self}\n{about}")
-        return _PAGE.format(
-            advice=html.escape(self.advice), bars=_bars(rows), depth=_depth(depth, list(self.by_layer)) if self.by_layer else "", text=text
-        )
+        depth_plot = _depth(depth, list(self.by_layer)) if self.by_layer else ""
+        return _PAGE.format(style=_STYLE, advice=html.escape(self.advice), bars=_bars(rows), depth=depth_plot, text=text)
 
     def _repr_html_(self) -> str:
         return self.html()
@@ -191,9 +190,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 _COLOURS = ("#0b6e4f", "#b5651d", "#4059ad", "#8d3b72", "#6b6b6b", "#c1292e")
+_STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1c1c1c;background:#fff}
+pre{font-size:13px;overflow-x:auto}svg{max-width:100%;height:auto}text{font:12px system-ui,sans-serif;fill:#1c1c1c}"""
 _PAGE = """<!doctype html><meta charset="utf-8"><title>reweight audit</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1c1c1c;background:#fff}}
-pre{{font-size:13px;overflow-x:auto}}svg{{max-width:100%;height:auto}}text{{font:12px system-ui,sans-serif;fill:#1c1c1c}}</style>
+<style>{style}</style>
 <h1>Audit</h1><p><strong>{advice}</strong></p>{bars}{depth}<pre>{text}</pre>
 """
 
@@ -503,10 +503,11 @@ def moments(rewards: Any, grams: Any) -> Tuple[Any, Any]:
     return (S + S.transpose(0, 2, 1)) / 2, (T + T.transpose(0, 2, 1)) / 2
 
 
-def student(freedom: int) -> float:
-    """The quantile of a 95% interval of Student's t, within 0.2% from 4 degrees of freedom on."""
-    z, v = _NORMAL, freedom
-    if v < 4:
+def student(freedom: int, z: float = _NORMAL) -> float:
+    """The quantile of Student's t for the quantile z of the normal distribution, that of a 95% interval if it is not given:
+    within 0.2% from 4 degrees of freedom on."""
+    v = freedom
+    if v < 4 and z == _NORMAL:
         return {1: 12.706, 2: 4.303, 3: 3.182}[max(v, 1)]
     terms = (
         (z**3 + z) / 4,

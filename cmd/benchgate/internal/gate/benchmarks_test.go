@@ -91,7 +91,7 @@ BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; ac
 BenchmarkMoved: only by where the linker puts functions: so it is
 a | note
 Noise now: of the same thing measured twice, the second takes 1.0000 times as long (0.9900 to 1.0100); 0 of 9 are outliers
-REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s`)
+REGRESSION against main: 2 regressions, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, the limit is a ratio of 1.05, in 43 s`)
 	r := benchmarkReport()
 	for i := range mostPasses {
 		r.Results = append(r.Results, Result{Benchmark: fmt.Sprint("BenchmarkMore", i), relative: ".",
@@ -116,7 +116,7 @@ REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 fas
 
 func TestBenchmarkMarkdown(t *testing.T) {
 	wantText(t, "Markdown", written(benchmarkReport(), report.writeMarkdown), `
-**benchgate: REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s**
+**benchgate: REGRESSION against main: 2 regressions, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, the limit is a ratio of 1.05, in 43 s**
 
 | benchmark | verdict | old | new | ratio | interval | pairs | took |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -175,7 +175,7 @@ func TestBenchmarkJUnit(t *testing.T) {
     <system-out>BenchmarkMoved: only by where the linker puts functions: so it is</system-out>
   </testcase>
   <testcase classname="example.com/m" name="BenchmarkSame"></testcase>
-  <system-out>BenchmarkBroken: the new build: panic: &lt;no&gt; &amp; no&#xA;codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs&#xA;BenchmarkUnsure: who knows&#xA;BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)&#xA;BenchmarkMoved: only by where the linker puts functions: so it is&#xA;a | note&#xA;Noise now: of the same thing measured twice, the second takes 1.0000 times as long (0.9900 to 1.0100); 0 of 9 are outliers&#xA;REGRESSION against main: 2 regression, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, in 43 s</system-out>
+  <system-out>BenchmarkBroken: the new build: panic: &lt;no&gt; &amp; no&#xA;codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs&#xA;BenchmarkUnsure: who knows&#xA;BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)&#xA;BenchmarkMoved: only by where the linker puts functions: so it is&#xA;a | note&#xA;Noise now: of the same thing measured twice, the second takes 1.0000 times as long (0.9900 to 1.0100); 0 of 9 are outliers&#xA;REGRESSION against main: 2 regressions, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, the limit is a ratio of 1.05, in 43 s</system-out>
 </testsuite>`)
 }
 
@@ -237,7 +237,7 @@ func TestAccepted(t *testing.T) {
 		t.Error(notes)
 	}
 	r := g.report
-	if !strings.Contains(r.summary(), ": 2 regression, 1 inconclusive, 1 open, 2 accepted, 1 faster, 2 pass") ||
+	if !strings.Contains(r.summary(), ": 2 regressions, 1 inconclusive, 1 open, 2 accepted, 1 faster, 2 pass") ||
 		r.verdict() != bench.Regression || strings.Contains(fmt.Sprint(r.err()), "Encode") {
 		t.Errorf("%s, %v", r.summary(), r.err())
 	}

@@ -144,8 +144,8 @@ func TestBlame(t *testing.T) {
 	opt.Metrics = nil
 	c, err := runCompare(t, opt)
 	line := regexp.MustCompile(`x_test\.go:\d+`)
-	const want = `BenchmarkBreaks regression: the new build: BenchmarkBreaks fails: x_test.go:N: it broke
-BenchmarkSkips regression: the new build: BenchmarkSkips fails: it ends before it is done, by Skip or Goexit
+	const want = `BenchmarkBreaks regression: the new build: BenchmarkBreaks fails: x_test.go:N: it broke, in each of 3 tries, and never in the base
+BenchmarkSkips regression: the new build: BenchmarkSkips fails: it ends before it is done, by Skip or Goexit, in each of 3 tries, and never in the base
 BenchmarkDisk inconclusive: the new build: BenchmarkDisk fails: x_test.go:N: write x: no space left on device, each time, and the base does not: the machine may be short of something
 BenchmarkKilled inconclusive: the new build: the tests of NOW: signal: killed, each time, and the base does not: the machine may be short of something
 BenchmarkAtFirst pass
@@ -252,7 +252,7 @@ func TestStartsNoMore(t *testing.T) {
 	w := workers{c: &c}
 	found, err := d.runnables(t.Context(), gotest.Package{Rel: "."}, gotest.Benchmark{Name: "BenchmarkX"}, &w)
 	if err != nil || len(found) > 0 || len(c.functions) != 1 || c.functions[0].Verdict != bench.Regression ||
-		c.functions[0].Message != "the new build: no start" {
+		c.functions[0].Message != "the new build: no start, in each of 3 tries, and never in the base" {
 		t.Errorf("%v, %v, %+v", found, err, c.functions)
 	}
 }
@@ -282,7 +282,7 @@ func TestBreaksAtMoreCalls(t *testing.T) {
 		flake     string
 	}{
 		{1e9, 1e9, bench.Open, ""},
-		{1e9, 50_000, bench.Regression, "the new build: too many calls"},
+		{1e9, 50_000, bench.Regression, "the new build: too many calls, in each of 3 tries, and never in the base"},
 		{50_000, 50_000, bench.Open, "new build: too many calls"},
 	} {
 		version := func(most int) fakeVersion {
@@ -413,13 +413,14 @@ func TestCrash(t *testing.T) {
 					return "the tests of " + pair[of] + ": " + strings.ReplaceAll(c.says, "PLACE", place)
 				}
 				clean := func(s string) string {
-					return regexp.MustCompile(`\d{4}/\d\d/\d\d \d\d:\d\d:\d\d`).ReplaceAllString(s, "DATE")
+					s = regexp.MustCompile(`\d{4}/\d\d/\d\d \d\d:\d\d:\d\d`).ReplaceAllString(s, "DATE")
+					return regexp.MustCompile(`each of [23] tries`).ReplaceAllString(s, "each")
 				}
 				notes := clean(strings.Join(got.Notes, "\n"))
 				status := cli.ExitStatus("", err, io.Discard)
 				switch version {
 				case "new":
-					if want := c.name + " regression: the new build: " + says(1); status != 1 ||
+					if want := c.name + " regression: the new build: " + says(1) + ", in each, and never in the base"; status != 1 ||
 						clean(got.lines()) != want {
 						t.Errorf("%s: %v, %s\nwant\n%s\nnotes %s", what, err, got.lines(), want, notes)
 					}
@@ -461,7 +462,7 @@ func TestCrashBeside(t *testing.T) {
 	opt.Files[1], opt.Files[2] = filepath.Join(dir, "gate.xml"), filepath.Join(dir, "gate.md")
 	var out bytes.Buffer
 	err := Run(t.Context(), opt, &out)
-	const says = `b all benchmarks: the new build: the tests of the working tree: panic: "no \n list" (b/x.go:7)`
+	const says = `b all benchmarks: the new build: the tests of the working tree: panic: "no \n list" (b/x.go:7), in each of 3 tries, and never in the base`
 	if cli.ExitStatus("", err, io.Discard) != 1 || !strings.HasSuffix(err.Error(), says) {
 		t.Errorf("%v", err)
 	}

@@ -169,8 +169,8 @@ func TestCompareCopies(t *testing.T) {
 	opt := compareOptions(old, now, "Same|Fast|Bytes|Rate|Sub|Panics|Other|Novel")
 	opt.Metrics = append(opt.Metrics, "MB/s")
 	c, err := runCompare(t, opt)
-	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:28: it is wrong
-BenchmarkPanics regression: the new build: the tests of ` + now + `: panic: no more (all_test.go:36)
+	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:28: it is wrong, in each of 3 tries, and never in the base
+BenchmarkPanics regression: the new build: the tests of ` + now + `: panic: no more (all_test.go:36), in each of 3 tries, and never in the base
 BenchmarkBytes regression: 80 B/op, base 64, N pairs
 BenchmarkRate regression: the base has 1.250 times as many MB/s (1.250 to 1.250), N pairs
 BenchmarkFast pass
@@ -234,8 +234,8 @@ func TestCompareBinaries(t *testing.T) {
 	opt := compareOptions(before, after, "Same|Slow|Bytes|Sub/(same|fails)|Panics")
 	opt.Skip = "Nothing"
 	c, err := runCompare(t, opt)
-	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:28: it is wrong
-BenchmarkPanics regression: the new build: the tests of ` + after + `: panic: no more (` + now + `/all_test.go:36)
+	want := `BenchmarkSub/fails regression: the new build: BenchmarkSub/fails fails: all_test.go:28: it is wrong, in each of 3 tries, and never in the base
+BenchmarkPanics regression: the new build: the tests of ` + after + `: panic: no more (` + now + `/all_test.go:36), in each of 3 tries, and never in the base
 BenchmarkSlow regression: takes 1.250 times as long as the base (1.250 to 1.250), N pairs; this may be only by where the linker puts functions, as there is no build in random orders: a binary cannot be built again
 BenchmarkBytes regression: 80 B/op, base 64, N pairs
 BenchmarkSame pass

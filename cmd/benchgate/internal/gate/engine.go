@@ -108,7 +108,12 @@ func (c *comparison) measure(ctx context.Context, orders int) error {
 			c.giveUp(open)
 			break
 		}
-		c.steps.next("still open: %d of %d, %v left", len(open), len(c.functions), max(0, c.left()).Round(time.Second))
+		var names []string
+		for _, f := range open {
+			names = append(names, f.name())
+		}
+		c.steps.next("still open: %d of %d, %v left: %s", len(open), len(c.functions), max(0, c.left()).Round(time.Second),
+			cli.FirstOf(names))
 		err := c.round(ctx, due, orders)
 		if errors.Is(err, errTimeUp) {
 			c.giveUp(c.open())
@@ -508,6 +513,10 @@ func (u *Metric) decide(rule bench.Rule) {
 		u.Verdict, u.Ratio = verdict, &ratio
 	}
 	switch u.Verdict {
+	case bench.Pass:
+		if e := u.Ratio; e != nil && e.Lo > 1 && e.Median > rule.Surely {
+			u.message = fmt.Sprintf("%s, %d pairs: slower, but not above the limit of %g", u.finding(), len(pairs), rule.Slower)
+		}
 	case bench.Regression:
 		u.message = fmt.Sprintf("%s, %d pairs", u.finding(), len(pairs))
 	case bench.Inconclusive:

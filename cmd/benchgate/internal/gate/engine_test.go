@@ -22,6 +22,9 @@ func TestUnits(t *testing.T) {
 		message   string
 	}{
 		{"ns/op", 100, 120, bench.Regression, "takes 1.195 times as long as the base (1.195 to 1.195), 10 pairs"},
+		{"ns/op", 100, 105, bench.Pass,
+			"takes 1.045 times as long as the base (1.045 to 1.045), 10 pairs: slower, but not above the limit of 1.05"},
+		{"ns/op", 100, 102, bench.Pass, ""},
 		{"ns/op", 120, 100, bench.Pass, ""},
 		{"ns/op", 0.5, 1, bench.Pass, ""}, // half a nanosecond does not count
 		{"widgets", 0.5, 1, bench.Regression, "has 2.000 times as many widgets as the base (2.000 to 2.000), 10 pairs"},

@@ -108,6 +108,9 @@ func (w *workers) settle(ctx context.Context, first [2]failures,
 			all[name] = machine
 		case base == 0 && now > runs:
 			all[name] = newBuild
+			if f := first[1][name]; f != nil {
+				f.what += fmt.Sprintf(", in each of %d tries, and never in the base", now)
+			}
 		case base > 0 && now > 0:
 			all[name] = bothFail
 		case base > runs:
@@ -154,7 +157,7 @@ func (c *comparison) blamed(f *function, b blame, why *failure) {
 		c.mended = c.mended || !why.scarce
 		c.note("%s fails in the base: not compared: %s", f.name(), why.what)
 	case f.flakes >= mostFlakes:
-		f.Verdict, f.Message, f.failed = bench.Inconclusive, fmt.Sprintf("it fails now and then: the %s", what), true
+		f.Verdict, f.Message, f.failed = bench.Inconclusive, fmt.Sprintf("it fails now and then, %d times so far: the %s", f.flakes, what), true
 	default:
 		f.flake = what
 	}

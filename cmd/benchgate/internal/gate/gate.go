@@ -237,13 +237,17 @@ func (r report) verdict() bench.Verdict {
 	return worst
 }
 
-// err returns the error that stands for the verdict. A partial report has none:
-// its run ended with another error.
+// err returns the error that stands for the verdict. What is slower is only named in it, because
+// the report has the rest. A partial report has none: its run ended with another error.
 func (r report) err() error {
 	of := func(verdict bench.Verdict) (all []string) {
 		for _, q := range r.Results {
 			if q.Verdict == verdict && q.Accepted == "" {
-				all = append(all, q.name()+": "+cmp.Or(q.Message, q.Verdict.String()))
+				what := q.name()
+				if (q.failed || q.Ratio == nil) && q.Message != "" { // the table has no row that says it
+					what += ": " + q.Message
+				}
+				all = append(all, what)
 			}
 		}
 		return all
@@ -252,11 +256,10 @@ func (r report) err() error {
 	case bench.Regression:
 		return cli.Failed(of(bench.Regression))
 	case bench.Inconclusive:
-		what := of(bench.Inconclusive)
-		if len(what) == 0 {
-			return &cli.Inconclusive{What: "nothing was compared"}
+		if names := of(bench.Inconclusive); len(names) > 0 {
+			return &cli.Inconclusive{What: cli.FirstOf(names)}
 		}
-		return &cli.Inconclusive{What: cli.FirstOf(what)}
+		return &cli.Inconclusive{What: "nothing was compared"}
 	}
 	return nil
 }
@@ -303,7 +306,9 @@ func (r report) summary() string {
 	}
 	var parts []string
 	for _, w := range words {
-		if n := count[w]; n > 0 {
+		if n := count[w]; n > 1 && w == "regression" {
+			parts = append(parts, fmt.Sprintf("%d regressions", n))
+		} else if n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, w))
 		}
 	}
@@ -319,6 +324,9 @@ func (r report) summary() string {
 		nothing = "nothing to compare yet"
 	}
 	line := fmt.Sprintf("%s against %s: %s", what, r.Against, cmp.Or(strings.Join(parts, ", "), nothing))
+	if len(parts) > 0 {
+		line += fmt.Sprintf(", the limit is a ratio of %g", r.Limits.Slower)
+	}
 	if r.Seconds > 0 {
 		line += fmt.Sprintf(", in %.0f s", r.Seconds)
 	}
