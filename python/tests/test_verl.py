@@ -723,7 +723,7 @@ class Runs(unittest.TestCase):
         content = wandb.read_bytes()
         for step in self.logged(said):
             names = [name for name in step if name.startswith("credit/")]
-            self.assertEqual(len(names), 13, names)
+            self.assertEqual(len(names), 20, names)
             for name in names:
                 self.assertIn(name, events.Tags()["scalars"])
                 self.assertIn(name.encode(), content)
