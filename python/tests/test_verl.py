@@ -523,7 +523,7 @@ class Refusals(unittest.TestCase):
         for options, message in (
             ({"alph": 1}, r"^reweight\.alph is no option, want one of \[scheme options alpha"),
             ({"tokenizer": "gpt2"}, r"^reweight\.tokenizer is no option"),
-            ({"alpha": "much"}, r"^reweight\.alpha is 'much', want a float such as 0\.1"),
+            ({"alpha": "much"}, r"^reweight\.alpha is 'much', want a float such as 0\.3"),
             ({"alpha": True}, r"^reweight\.alpha is True, want a float"),
             ({"scheme": 1}, r"^reweight\.scheme is 1, want a str"),
             ({"scheme": "gtpo+gspo"}, r"has gspo, a loss: verl has its own, which \S+loss_mode \(with loss_agg_mode\) chooses"),
