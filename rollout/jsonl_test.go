@@ -214,9 +214,11 @@ func TestParseLine(t *testing.T) {
 			"ids=[7 8 9] mask=[false true true] reward=[1.5] group=k/a trajectory=t old=[0 -1 -2] dropped=[timing]"},
 		{"all of a trace", parseVerifiers, `{"traces":[{"nodes":[` + root + `,` + said + `,"trainer_logprobs":[-3,-4],"entropies":[1,2],"advantages":[0.5,1]}]}],"group":{"id":9}}`,
 			"ids=[7 8 9] mask=[false true true] reward=[0] group=9/ old=[0 -1 -2] logprobs=[0 -3 -4] entropy=[0 1 2] advantages=[0 0.5 1]"},
-		{"no task", parseVerifiers, `{"traces":[{"nodes":[` + root + `,` + said + `}]}],"reward":1,"trajectory_id":"x"}`,
+		{"no task", parseVerifiers,
+			`{"traces":[{"nodes":[` + root + `,` + said + `}]}],"reward":1,"trajectory_id":"x"}`,
 			"ids=[7 8 9] mask=[false true true] reward=[1] trajectory=x old=[0 -1 -2]"},
-		{"group beside a trace", parseVerifiers, `{"traces":[{"nodes":[` + root + `,` + said + `}]}],"task":{"hash":"h"},"group_id":"g"}`,
+		{"group beside a trace", parseVerifiers,
+			`{"traces":[{"nodes":[` + root + `,` + said + `}]}],"task":{"hash":"h"},"group_id":"g"}`,
 			"ids=[7 8 9] mask=[false true true] reward=[0] group=g old=[0 -1 -2]"},
 		{"not everywhere", parseVerifiers, `{"traces":[{"nodes":[` + root + `,` + said + `,"entropies":[1,2],"advantages":[1,1]},{"parent":1,"token_ids":[3],"mask":[true],"logprobs":[-5]}]}]}`,
 			"ids=[7 8 9 3] mask=[false true true true] reward=[0] old=[0 -1 -2 -5] advantages=[0 1 1 0] warnings=1"},
@@ -344,7 +346,8 @@ func TestTrainerFiles(t *testing.T) {
 		r := record{Batch: reweight.Batch{Role: tr.Role, SpanIDs: tr.SpanIDs, TokenIDs: tr.TokenIDs}}
 		must.Get(markActions(&r, &tags))
 		tr.Role = r.Role
-		for _, list := range []*[]float32{&tr.Entropy, &tr.OldLogprobs, &tr.Logprobs, &tr.RefLogprobs, &tr.Advantages, &tr.RolloutLogprobs} {
+		for _, list := range []*[]float32{&tr.Entropy, &tr.OldLogprobs, &tr.Logprobs, &tr.RefLogprobs, &tr.Advantages,
+			&tr.RolloutLogprobs} {
 			*list = slices.Clone(*list) // some files have none of tokens that were not sampled
 			for i, role := range tr.Role {
 				if role == reweight.RoleMasked {
@@ -401,13 +404,16 @@ func TestTrainerFiles(t *testing.T) {
 						end++
 					}
 					node := dict{"message": dict{"role": "user", "content": "text"}, "sampled": sampled[first],
-						"token_ids": tr.TokenIDs[first:end], "mask": sampled[first:end], "is_content": list{}, "timestamp": 1.5}
+						"token_ids": tr.TokenIDs[first:end], "mask": sampled[first:end], "is_content": list{},
+						"timestamp": 1.5}
 					if first > 0 {
 						node["parent"] = len(nodes) - 1
 					}
 					if sampled[first] {
-						node["logprobs"], node["trainer_logprobs"] = wide(tr.OldLogprobs[first:end]), wide(tr.Logprobs[first:end])
-						node["reference_logprobs"], node["entropies"] = wide(tr.RefLogprobs[first:end]), wide(tr.Entropy[first:end])
+						node["logprobs"] = wide(tr.OldLogprobs[first:end])
+						node["trainer_logprobs"] = wide(tr.Logprobs[first:end])
+						node["reference_logprobs"] = wide(tr.RefLogprobs[first:end])
+						node["entropies"] = wide(tr.Entropy[first:end])
 						node["advantages"] = wide(tr.Advantages[first:end])
 						node["loss_weights"] = dict{"rl": wide(tr.Advantages[first:end])}
 					}
@@ -415,8 +421,8 @@ func TestTrainerFiles(t *testing.T) {
 				}
 				return dict{
 					"id": i, "task": dict{"type": "Lake", "key": tr.GroupIDs[0]}, "ok": true, "errors": list{},
-					"traces": list{dict{"id": i, "agent": dict{"name": "agent", "trainable": true}, "nodes": nodes, "ok": true,
-						"rewards": dict{"goal": dict{"score": wide(tr.Rewards)[0], "weight": 1}}}},
+					"traces": list{dict{"id": i, "agent": dict{"name": "agent", "trainable": true}, "nodes": nodes,
+						"ok": true, "rewards": dict{"goal": dict{"score": wide(tr.Rewards)[0], "weight": 1}}}},
 				}
 			}, "errors nodes.loss_weights"},
 	} {

@@ -253,7 +253,8 @@ func (v *verifiersEpisode) take(t *verifiersTrace, path string) error {
 		sampled += n.sampled
 		for f, list := range n.floats {
 			if list != nil && len(list) != 0 && len(list) != n.sampled {
-				return fmt.Errorf("%snodes[%d].%s has %d elements, but %d tokens of mask were sampled", path, i, verifiersFloats[f], len(list), n.sampled)
+				return fmt.Errorf("%snodes[%d].%s has %d elements, but %d tokens of mask were sampled", path, i,
+					verifiersFloats[f], len(list), n.sampled)
 			}
 		}
 		for _, node := range n.resumed {
@@ -321,7 +322,8 @@ func (v *verifiersEpisode) take(t *verifiersTrace, path string) error {
 		if !slices.Contains(r.mask, true) {
 			continue
 		}
-		r.OldLogprobs, r.Logprobs, r.RefLogprobs, r.Entropy, r.Advantages = lists[0], lists[1], lists[2], lists[3], lists[4]
+		r.OldLogprobs, r.Logprobs, r.RefLogprobs = lists[0], lists[1], lists[2]
+		r.Entropy, r.Advantages = lists[3], lists[4]
 		r.Rewards = []float32{t.reward}
 		r.promptIDs = promptOf(r.TokenIDs, r.mask)
 		v.records, v.of = append(v.records, r), append(v.of, t)
