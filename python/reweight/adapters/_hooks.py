@@ -25,8 +25,8 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
     """Returns the object that holds a hook, and the hook's name, for the path
     "module:function" or "module:Class.method".
 
-    Raises HookError if the hook is gone or lacks one of the parameters, unless it takes *args or **kwargs, and warns if another version than that of
-    written_for is installed.
+    Raises HookError if the hook is gone or lacks one of the parameters, unless it takes *args or **kwargs, and warns if
+    another version than that of written_for is installed.
     """
     module, _, names = path.partition(":")
     package = module.partition(".")[0]
