@@ -155,6 +155,8 @@ func parseJSONL(s *jsonscan.Scanner, line int) ([]*record, error) {
 					spelt = append(spelt, bytes)
 					return err
 				})
+			case "credited_advantages": // of a trainer, after the credit, which nothing reads
+				return nil
 			case "seq_offsets":
 				if offsets, err = s.Int32s(); err == nil && len(offsets) != 2 {
 					err = s.Errorf("has %d elements, want 2, for the one trajectory of a line", len(offsets))

@@ -19,11 +19,18 @@ const (
 // errTorch is the answer to a zip file that torch.save wrote.
 var errTorch = errors.New("a file of torch.save holds a pickle, which" + toPython)
 
+// parquetInPython says how Python converts Parquet.
+const parquetInPython = "Parquet, which Python converts. Arrays, as Ray Data writes them: " +
+	`python -c "from sys import argv as a; import reweight.rollout as r; r.save('rollouts.npz', r.from_parquet(a[1]))" FILE. ` +
+	"Texts, as TRL writes them (log_completions): " +
+	`python -c "from sys import argv as a; import transformers as t, reweight.rollout as r; r.save('rollouts.npz', r.from_text(a[1], t.AutoTokenizer.from_pretrained(a[2])))" FILE MODEL. ` +
+	"Credit(save_every=50) of a trainer writes log-probabilities too, which texts lack"
+
 // refusedFormats are those that are known, and not read.
 var refusedFormats = []format{
 	{name: "npy", begins: isNPY, open: refuse("one array alone, want a batch: save all arrays by numpy.savez")},
 	{name: "pickle", begins: isPickle, open: refuse("a pickle" + toPython)},
-	{name: "Parquet", begins: isParquet, open: refuse("Parquet, which Python's reweight.rollout converts: from_parquet arrays, as Ray Data writes them, and from_text the texts of TRL (log_completions)")},
+	{name: "Parquet", begins: isParquet, open: refuse(parquetInPython)},
 	{name: "verl's texts", fields: isVerlText, open: refuse("texts that verl (trainer.rollout_data_dir) dumps" + textOnly + asTokens)},
 	{name: "AReaL's texts", fields: isAReaLText, open: refuse("texts that AReaL (rollout.dump_to_file) dumps" + textOnly)},
 }

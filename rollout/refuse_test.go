@@ -27,7 +27,7 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct{ name, content, want string }{
 		{"17.jsonl", `{"input": "a, b", "output": "c", "gts": null, "score": 1.0, "step": 17, "uid": "0-a"}` + "\n", "texts that verl (trainer.rollout_data_dir) dumps" + texts + ", and Python's reweight.rollout.from_text makes tokens of the texts"},
 		{"0.jsonl", `{"task_id": "0", "sample_idx": 0, "seqlen": 9, "prompt_len": 4, "head_version": 0, "tail_version": 0, "reward": 1.0, "prompt": "a", "completion": "b"}`, "texts that AReaL (rollout.dump_to_file) dumps" + texts},
-		{"completions_00010.parquet", "PAR1\x15\x04", "Parquet, which Python's reweight.rollout converts: from_parquet arrays, as Ray Data writes them, and from_text the texts of TRL (log_completions)"},
+		{"completions_00010.parquet", "PAR1\x15\x04", parquetInPython},
 		{"batch.pkl", "\x80\x04\x95\x10\x00\x00\x00", "a pickle" + pickle},
 		{"old.pt", "\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "a pickle" + pickle},
 		{"train_3.pt", torch.String(), "a file of torch.save holds a pickle, which" + pickle},

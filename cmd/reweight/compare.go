@@ -35,8 +35,10 @@ credit of a token is minus the derivative of the loss by its log-probability. A 
 stands for the files in it, and - for standard input.
 
 A scheme needs only the arrays that it reads, or the logits that they follow from:
-ref_logits, old_logits and logits, with token_ids. Without rewards, the advantages come from
-the files and not from GRPO.
+ref_logits, old_logits and logits, with token_ids. Without -scheme and -signal, schemes are
+left out that the files lack something for, and ActFocus goes by the surprisal of tokens
+where there is no ref_energy. Without rewards, the advantages come from the files and not
+from GRPO.
 
 Each scheme has the constants of its paper. If you give -clip-low, -clip-high, -dual-clip,
 -aggregation, -norm-length or a flag of GRPO, ActFocus or AEM, it holds for every scheme. For
@@ -84,7 +86,8 @@ func compareCommand(args []string, out io.Writer, p *cli.Progress, comparer comp
 	if c.picked, err = compare.ParseSchemes(*list); err != nil {
 		return fmt.Errorf("-scheme %w", err)
 	}
-	c.opt.LeaveOut = *list == "all"
+	c.byDefault = !flags.Given("scheme") && !flags.Given("signal")
+	c.opt.LeaveOut, c.opt.LeaveLacking = *list == "all", c.byDefault
 	for i := range c.picked {
 		if err := set(&c.picked[i]); err != nil {
 			return err

@@ -287,3 +287,42 @@ func TestTooManyTokens(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestDefaultsOfFiles: without -scheme and -signal, what a file lacks is left out, and ActFocus goes by the surprisal.
+func TestDefaultsOfFiles(t *testing.T) {
+	const signal = "ActFocus goes by the surprisal of tokens, because there is no ref_energy"
+	for _, c := range []struct {
+		lacks []string
+		want  []string
+		not   []string
+	}{
+		{nil, []string{"\nactfocus+aem "}, []string{signal, "Left out"}},
+		{[]string{"ref_energy"}, []string{"\nactfocus+aem ", signal}, []string{"Left out"}},
+		{[]string{"entropy"}, []string{"\nactfocus ", "Left out: aem, actfocus+aem: needs entropy"}, []string{signal}},
+		{[]string{"ref_energy", "entropy"}, []string{"\nactfocus ", signal, "Left out: aem, actfocus+aem"}, nil},
+	} {
+		text := printed(t, write(t, without(embedded(t), c.lacks...)))
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("without %v: %q is not in %s", c.lacks, want, text)
+			}
+		}
+		for _, not := range c.not {
+			if strings.Contains(text, not) {
+				t.Errorf("without %v: %q is in %s", c.lacks, not, text)
+			}
+		}
+	}
+}
+
+// TestFilesOfTrainers: a field of Credit's files that nothing reads is no warning.
+func TestFilesOfTrainers(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "run-step-000001.jsonl")
+	line := `{"group_id": "a 0", "reward": %d, "role": [0, 1, 2], "old_logprobs": [0, -1, -2], ` +
+		`"credited_advantages": [0, 1, NaN]}` + "\n"
+	must.Do(os.WriteFile(name, []byte(fmt.Sprintf(line, 0)+fmt.Sprintf(line, 1)), 0o600))
+	text := printed(t, name)
+	if strings.Contains(text, "credited_advantages") || !strings.Contains(text, "\nactfocus ") {
+		t.Error(text)
+	}
+}

@@ -23,14 +23,15 @@ import (
 
 // A comparison says what reweight is to do.
 type comparison struct {
-	picked  []scheme.Scheme
-	uniform scheme.Scheme // that they are compared with
-	opt     compare.Options
-	html    string                                                              // or none
-	output  string                                                              // or none
-	unread  []string                                                            // flags that none of picked reads
-	write   func(path string, tensors []rollout.Tensor, r rollout.Report) error // to output
-	compare compare.Comparer
+	picked    []scheme.Scheme
+	byDefault bool          // nobody chose them, or the signal
+	uniform   scheme.Scheme // that they are compared with
+	opt       compare.Options
+	html      string                                                              // or none
+	output    string                                                              // or none
+	unread    []string                                                            // flags that none of picked reads
+	write     func(path string, tensors []rollout.Tensor, r rollout.Report) error // to output
+	compare   compare.Comparer
 }
 
 // unreadFlags returns the flags that are given but belong to none of the schemes. Every scheme
@@ -86,6 +87,9 @@ func (c comparison) do(opt scorefiles.Options, names []string, asJSON bool, out 
 		return err
 	}
 	r.Derived, r.Estimates = derived, estimates
+	if c.byDefault && b.RefEnergy == nil && b.OldLogprobs != nil {
+		r.Warnings = append(r.Warnings, "ActFocus goes by the surprisal of tokens, because there is no ref_energy: -signal chooses by what.")
+	}
 	r.Warnings = append(r.Warnings, c.surprised(r, estimates)...)
 	r.Warnings = append(r.Warnings, source.Report().Warnings...)
 	if r.Tokens.Action == 0 && r.Tokens.Reasoning > 0 && slices.ContainsFunc(c.picked, func(s scheme.Scheme) bool {
@@ -151,6 +155,11 @@ func (c comparison) computed(b *reweight.Batch) (*compare.Comparison, error) {
 	}
 	if err := checkFinite(b); err != nil {
 		return nil, err
+	}
+	if c.byDefault && b.RefEnergy == nil {
+		for i := range c.picked {
+			c.picked[i].Options.ActFocus.Signal = reweight.SignalSurprisal
+		}
 	}
 	return c.compare(b, c.picked, c.uniform, c.opt)
 }

@@ -114,9 +114,11 @@ type RolloutCredit struct {
 
 // Options say what Compare is to do besides.
 type Options struct {
-	LeaveOut   bool   // schemes that cannot be computed are left out; otherwise they are an error
-	Trajectory int    // that is shown token by token
-	TooWide    string // what schemes that read the entropy need, "needs ...", if it is not good enough for them
+	LeaveOut bool // schemes that cannot be computed are left out; otherwise they are an error
+	// LeaveLacking: of them those that the batch lacks an array for.
+	LeaveLacking bool
+	Trajectory   int    // that is shown token by token
+	TooWide      string // what schemes that read the entropy need, "needs ...", if it is not good enough for them
 }
 
 // A Comparer is Schemes, except in tests.
@@ -155,6 +157,7 @@ func Schemes(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, o
 		c.Warnings = append(c.Warnings,
 			"All advantages of uniform are 0"+why+": so is its credit, which others are compared with.")
 	}
+	var lacks lackingError
 	for _, s := range picked {
 		k, err := newCredit(&ws, b, s)
 		if err == nil && opt.TooWide != "" && slices.Contains(s.Reads(), "entropy") {
@@ -164,8 +167,11 @@ func Schemes(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, o
 			err = k.checkFinite(s.Name)
 		}
 		if c.last = nil; err != nil {
-			if !opt.LeaveOut {
+			if _, ok := errors.AsType[*scheme.LacksError](err); !ok && !opt.LeaveOut {
 				return nil, err
+			} else if ok && !opt.LeaveOut && !opt.LeaveLacking {
+				lacks = append(lacks, err)
+				continue
 			}
 			reason := strings.TrimPrefix(rollout.InFile(err).Error(), s.Name)
 			c.LeftOut = append(c.LeftOut, LeftOut{s.Name, strings.TrimLeft(reason, ": ")})
@@ -192,9 +198,25 @@ func Schemes(b *reweight.Batch, picked []scheme.Scheme, uniform scheme.Scheme, o
 		c.Schemes = append(c.Schemes, figures)
 		c.Rollout.Credit = append(c.Rollout.Credit, RolloutCredit{s.Name, k.of[from:to]})
 	}
+	if lacks != nil {
+		return nil, lacks
+	}
 	c.findBottleneck(b)
 	return c, nil
 }
+
+// A lackingError says what a batch lacks for each of several schemes.
+type lackingError []error
+
+func (e lackingError) Error() string {
+	var all []string
+	for _, err := range e {
+		all = append(all, err.Error())
+	}
+	return strings.Join(all, "; ")
+}
+
+func (e lackingError) Unwrap() []error { return e }
 
 // count fills in what there is in a batch.
 func (c *Comparison) count(b *reweight.Batch) {

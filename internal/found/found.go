@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/seed621a2839/reweight/bench"
@@ -29,21 +30,37 @@ var hints = map[string]string{
 	"ref_logprobs": "-signal surprisal does without it",
 }
 
-// WithHint adds to an error about arrays that a file lacks how to get the first of them.
+// WithHint adds to an error about arrays that a file lacks how to get them.
 func WithHint(err error) error {
-	var needs []string
-	if missing, ok := errors.AsType[*rollout.MissingError](err); ok {
-		needs = []string{missing.Name}
-	} else if lacks, ok := errors.AsType[*scheme.LacksError](err); ok {
-		needs = lacks.Needs
-	}
-	for _, need := range needs {
+	var all []string
+	for _, need := range needs(err) {
 		name, _, _ := strings.Cut(need, " or ")
-		if hint := hints[name]; hint != "" {
-			return fmt.Errorf("%w: %s", err, hint)
+		if hint := hints[name]; hint != "" && !slices.Contains(all, hint) {
+			all = append(all, hint)
 		}
 	}
-	return err
+	if all == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, strings.Join(all, "; "))
+}
+
+// needs returns the names of all arrays that an error says are missing.
+func needs(err error) []string {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []string
+		for _, err := range several.Unwrap() {
+			all = append(all, needs(err)...)
+		}
+		return all
+	}
+	if missing, ok := errors.AsType[*rollout.MissingError](err); ok {
+		return []string{missing.Name}
+	}
+	if lacks, ok := errors.AsType[*scheme.LacksError](err); ok {
+		return lacks.Needs
+	}
+	return nil
 }
 
 // CheckWidth returns an error if the array is the entropy, and an estimate whose bounds

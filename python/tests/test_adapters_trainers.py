@@ -569,13 +569,13 @@ class FewTokensTest(TrainerCase):
         )
         actor = SimpleNamespace(policy_loss=SimpleNamespace(loss_mode="vanilla"), loss_agg_mode="token-mean")
         config = SimpleNamespace(
-            algorithm=SimpleNamespace(use_kl_in_reward=False), actor_rollout_ref=SimpleNamespace(actor=actor)
-        )
+            algorithm=SimpleNamespace(use_kl_in_reward=False), actor_rollout_ref=SimpleNamespace(actor=actor),
+            trainer=SimpleNamespace(experiment_name="run"),
+        )  # fmt: skip
+        trainer = SimpleNamespace(config=config, tokenizer=None, global_steps=1)
         batch = SimpleNamespace(keys=["a_0", "b_0", "c_0", "d_0"], tags=[{}] * 4, partition_id="train")
         with modules(transfer_queue=vars(queue)):
-            adapter._compute_advantage(
-                SimpleNamespace(config=config, tokenizer=None), lambda batch, metrics: batch, credit, mock.Mock(), batch, {}
-            )
+            adapter._compute_advantage(trainer, lambda batch, metrics: batch, credit, mock.Mock(), batch, {})
         return put["advantages"].values().reshape(4, 4)
 
     def openrlhf(self, credit, kept):

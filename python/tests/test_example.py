@@ -77,8 +77,8 @@ class Example(unittest.TestCase):
         self.assertFalse([tag for tag in without if "credit" in tag])
         self.assertEqual(len(scalars["train/credit/action_weight"]), 3)
         self.assertGreater(max(event.value for event in without["train/reward_std"]), 0)
-        self.assertEqual(os.listdir(f"{self.folder}/credit/pages"), ["batch-000001.html"])
-        found = sections(f"{self.folder}/credit/pages/batch-000001.html")
+        self.assertEqual(os.listdir(f"{self.folder}/credit/pages"), ["credit-step-000001.html"])
+        found = sections(f"{self.folder}/credit/pages/credit-step-000001.html")
         self.assertEqual(len(found), 8)
         for title, tokens in found:
             reward = float(re.search("reward (.*?),", title)[1])
@@ -100,7 +100,7 @@ class Example(unittest.TestCase):
             lines = out.getvalue().splitlines()
             self.assertEqual([line.split()[0] for line in lines], ["1", "2", "4"])
             self.assertEqual([lines[0].split()[1], lines[0].split()[3]], names)
-            self.assertTrue({"audit.json", "audit-000004.html"} <= set(os.listdir(folder)))
+            self.assertTrue({"audit.json", f"{scheme}-step-000004-audit.html"} <= set(os.listdir(folder)))
 
     def test_turns(self):
         """A game ends with a right answer, which has half the reward the second time. The environment is masked."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import html
+import io
 import json
 import os
 import re
@@ -22,6 +23,7 @@ import reweight
 import reweight.rollout
 from reweight._errors import printable
 from reweight.adapters import Credit, token_advantages
+from reweight.adapters._pages import batch_name
 from reweight.distributed import CommandError, FileError
 
 
@@ -260,7 +262,7 @@ class Batches(Pages):
         arguments = {name: [row[n:] for row, n in zip(part, first)] for name, part in parts.items()}
         arguments["prompt_ids"] = [row[:n] for row, n in zip(parts["token_ids"], first)]
         arguments.update(group_ids=[f"g{g}" for g in r.group_ids[keep]], rewards=r.rewards[keep], tokenizer=r.tokenizer)
-        if "entropy" not in credit.reads:
+        if "entropy" not in credit.reads and not credit.save_every:
             arguments["entropy"] = None
         return token_advantages(**{**arguments, **change}, credit=credit)
 
@@ -384,11 +386,90 @@ class Batches(Pages):
                         self.assertBits(got, row)
             (one,) = said
             text = str(one.message)
-            self.assertIn(f"{folder}/batch-000001.html was not written, and later pages may be missing too: ", text)
+            self.assertIn(f"{folder}/batch-000001.html was not written, and later ones may be missing too: ", text)
             self.assertIn(problem, text)
             self.call(credit, slice(8))
             if os.path.isdir(folder):
                 self.assertEqual(os.listdir(folder), ["batch-000004.html"])
+
+    def test_saved(self):
+        """A file has all trajectories, each behind its prompt, with what was given and made, and the program reads it without
+        a flag; it is not written over."""
+        r = self.rollouts
+        for case, options in enumerate(({}, {"scheme": "actfocus", "keep": "norm"}, {"scheme": "rloo"}, {"scheme": "uniform"},
+                                        {"scheme": "entropy_mask"}, {"scheme": "gtpo+actfocus+aem"}, {"scheme": "aem", "tags": None})):  # fmt: skip
+            folder = self.folder / str(case)
+            credit = Credit(save_every=2, dir=str(folder), **options)
+            for name in "run-step-000001", None, "run-step-000001":
+                made = self.call(credit, batch_name=name, log={})
+            names = ["batch-000002.jsonl", "run-step-000001.jsonl"]
+            self.assertEqual(sorted(os.listdir(folder)), names)
+            self.call(credit, batch_name="run-step-000001")
+            self.assertEqual(sorted(os.listdir(folder)), [names[0], "run-step-000001-2.jsonl", names[1]])
+            lines = [json.loads(line) for line in (folder / names[1]).read_text().splitlines()]
+            self.assertEqual(len(lines), len(r.rewards))
+            for b, line in enumerate(lines):
+                begin = r.seq_offsets[b]
+                end = begin + np.flatnonzero(r.mask[begin : r.seq_offsets[b + 1]])[-1] + 1
+                first = begin + np.argmax(r.mask[begin:end])
+                self.assertEqual(line["token_ids"], r.token_ids[begin:end].tolist())
+                self.assertEqual(line["texts"], [r.tokenizer.words[i] for i in line["token_ids"]])
+                np.testing.assert_array_equal(line["role"], (r.mask if "tags" in options else r.role)[begin:end])
+                self.assertEqual(line["reward"], r.rewards[b])
+                self.assertEqual(line["group_id"], f"run-step-000001 g{r.group_ids[b]}")
+                for field, x in ("old_logprobs", r.old_logprobs), ("entropy", r.entropy):
+                    self.assertBits(np.array(line[field], np.float32)[first - begin :], x[first:end])
+                self.assertBits(np.array(line["credited_advantages"], np.float32)[first - begin :], made[b][: end - first])
+                if "rloo" not in credit.scheme and "gtpo" not in credit.scheme:
+                    self.assertBits(np.array(line["advantages"], np.float32)[first - begin :], r.advantages[first:end])
+            for flags in ["-format=json"], ["show"]:
+                done = subprocess.run(["reweight", *flags, *map(str, folder.glob("*.jsonl"))], capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertNotIn("no array takes", done.stdout)
+            table = json.loads(subprocess.run(["reweight", "-format=json", folder / names[1]], capture_output=True).stdout)
+            self.assertEqual([s["scheme"] for s in table["schemes"]], ["uniform", "actfocus", "aem", "actfocus+aem"])
+
+    def test_saved_by_processes(self):
+        """Each process writes its own trajectories, and groups are one over the files of a batch."""
+        r, half = self.rollouts, 14
+        both = {}
+        for rank, keep in enumerate((slice(half), slice(half, None))):
+            self.call(Credit(), keep, gather=lambda part: both.setdefault(rank, part) and ([part], 0))
+        credits = [Credit(save_every=1, show_every=1, dir=str(self.folder)) for _ in both]
+        for rank, keep in enumerate((slice(half), slice(half, None))):
+            self.call(credits[rank], keep, gather=lambda part: ([both[0], both[1]], rank), batch_name="a-step-000007")
+        names = ["a-step-000007-process-0.jsonl", "a-step-000007-process-1.jsonl", "a-step-000007.html"]
+        self.assertEqual(sorted(os.listdir(self.folder)), names)
+        lines = [json.loads(line) for name in names[:2] for line in (self.folder / name).read_text().splitlines()]
+        weights, factors = scheme(r, credits[0])
+        self.assertEqual([line["group_id"] for line in lines], [f"a-step-000007 g{g}" for g in r.group_ids])
+        for b, line in enumerate(lines):
+            of = slice(r.seq_offsets[b], r.seq_offsets[b] + len(line["role"]))
+            self.assertBits(np.array(line["actfocus_weights"], np.float32)[r.mask[of]], weights[of][r.mask[of]])
+            self.assertBits(np.array(line["aem_factors"], np.float32)[r.mask[of]], factors[of][r.mask[of]])
+
+    def test_what_no_file_may_have(self):
+        """A trajectory with a log-probability that is not finite, or without a reward, is left out, and a line says so."""
+        r = self.rollouts
+        first = [int(np.argmax(mask)) for mask in rows(r, r.mask)]
+        logprobs, rewards = [row[n:].copy() for row, n in zip(rows(r, r.old_logprobs), first)], r.rewards.astype(np.float32)
+        logprobs[1][0] = np.nan
+        logprobs[2][np.argmin(rows(r, r.mask)[2][first[2] :])] = np.nan  # at what the environment says
+        rewards[3] = np.nan
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.call(Credit(save_every=1, dir=str(self.folder)), old_logprobs=logprobs, rewards=rewards)
+        text = f"{self.folder}/batch-000001.jsonl has {len(rewards) - 2} of {len(rewards)} trajectories: others have no response, no reward, or a"
+        self.assertIn(text, said.getvalue())
+        done = subprocess.run(["reweight", "show", self.folder / "batch-000001.jsonl"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_names(self):
+        for run, want in (
+            ("out/my run", "my-run-step-000007"), ("/tmp/a.b=1/", "a.b=1-step-000007"), ("..", "step-000007"), (None, "step-000007"),
+            ("\x1b[1m\n", "1m-step-000007"), ("x" * 300, "x" * 80 + "-step-000007"), ("Q: why?", "Q-why-step-000007"),
+        ):  # fmt: skip
+            self.assertEqual(batch_name(run, 7), want)
 
     def test_checked_first(self):
         for wrong in -1, 2.5, "x", None:
@@ -396,6 +477,8 @@ class Batches(Pages):
                 Credit(show_every=wrong)
             text = f"show_every is {wrong!r}, want a number of batches, or 0 for no pages"
             self.assertEqual(str(caught.exception), text)
+        with self.assertRaisesRegex(reweight.InputError, "save_every is -1, want a number of batches, or 0 for no files"):
+            Credit(save_every=-1)
         Credit(show_every=50).check("TRL", {}, ("entropy",))
         with self.no_program():
             Credit().check("TRL", {}, ("entropy",))

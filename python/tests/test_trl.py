@@ -325,7 +325,7 @@ class Runs(unittest.TestCase):
             with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
                 warnings.simplefilter("ignore")
                 made.train()
-            page = Path(folder, "batch-000006.html").read_text()
+            page = Path(folder, "tmp-step-000006.html").read_text()
         log = [entry for entry in made.state.log_history if "credit/no_action" in entry]
         self.assertEqual([entry["credit/no_action"] for entry in log[:5]], [0, 0, 0.5, 0.75, 1])
         lines = [line for line in said.getvalue().splitlines() if "of the trajectories have no action" in line]
@@ -448,10 +448,11 @@ class Runs(unittest.TestCase):
                 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                     made.evaluate()
                     made.train()
-            self.assertEqual(sorted(os.listdir(folder + "/pages")), ["batch-000001.html", "batch-000002.html"])
+            run = os.path.basename(made.args.output_dir)
+            self.assertEqual(sorted(os.listdir(folder + "/pages")), [f"{run}-step-{n:06}.html" for n in (1, 2)])
             for number in 1, 2:
                 output, prompts = seen[number - 1]
-                found = sections(f"{folder}/pages/batch-{number:06}.html")
+                found = sections(f"{folder}/pages/{run}-step-{number:06}.html")
                 self.assertEqual(len(found), 8)
                 for b, (title, tokens) in enumerate(found):
                     ids = output["completion_ids"][b][output["completion_mask"][b] != 0].tolist()
@@ -794,7 +795,7 @@ class Rewards(unittest.TestCase):
                 made.model.train()
                 made.credit = made.report.credit = Credit(scheme, show_every=1, dir=folder)
                 self.batches(made, lambda: made._generate_and_score_completions(list(inputs)))
-                titles = [title for title, _ in sections(f"{folder}/batch-000001.html")]
+                titles = [title for title, _ in sections(f"{folder}/tmp-step-000001.html")]
                 found = [re.search(r": group (\d), reward (\S+), 1 turn,", title).groups() for title in titles]
                 rewards = scored(*self.CASES[case][1:])
                 there = np.flatnonzero(~np.isnan(rewards))

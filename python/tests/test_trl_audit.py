@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import random
 import shutil
 import subprocess
@@ -216,7 +217,7 @@ class Audits(unittest.TestCase):
                     self.assertIn("credit/audit/noise_action", last)
                 folder = self.folder / scheme
                 pages = sorted(p.name for p in folder.glob("*.html"))
-                self.assertEqual(pages, [f"audit-{i + 1:06}.html" for i in with_audit])
+                self.assertEqual([re.sub("^.*-step", "RUN-step", name) for name in pages], [f"RUN-step-{i + 1:06}-audit.html" for i in with_audit])
                 self.assertIn(report.advice, (folder / pages[-1]).read_text())
                 found = json.loads((folder / "audit.json").read_text())
                 self.assertEqual(found["advice"], report.advice)

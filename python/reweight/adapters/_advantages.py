@@ -37,6 +37,7 @@ def token_advantages(
     weights: Any = None,
     gather: Optional[Gather] = None,
     log: Optional[Dict[str, float]] = None,
+    batch_name: Optional[str] = None,
     **arrays: Any,
 ) -> Any:
     """Returns the advantages m A that the trainer is to take: float32, in the layout of mask and on its device, 0 where
@@ -61,7 +62,7 @@ def token_advantages(
         computed from rewards is 0 for it, and for the others as if it were not in the batch. A trajectory
         that is then alone in its group gets 0 too.
     group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
-    prompt_ids: the tokens before the tokens of mask, B sequences; for the pages of credit.show_every alone.
+    prompt_ids: the tokens before the tokens of mask, B sequences; for pages and files of batches alone.
     weights: of each token, of the layout of mask, at least 0: they are multiplied into those of the scheme. The weights
         of the scheme "measured" come in here.
     gather: for trainers whose processes hold a part of the batch each. Called once with a
@@ -89,6 +90,7 @@ def token_advantages(
         credit/grad_scale                 the norm of the loss's gradient by the log-probabilities at the old policy,
                                           over the norm with the same advantages and m = 1
         credit/warnings                   how many warnings there are of the batch, on the standard error too
+    batch_name: what its pages and files are called; without one, batch-000001 and so on.
     arrays: what the scheme reads of each token, of the layout of mask, by its name in reweight.Batch:
         old_logprobs, entropy (unless credit.entropy is "surprisal"), ref_logprobs, token_rewards and others.
 
@@ -137,7 +139,7 @@ def token_advantages(
             if len(x) != len(layout.lengths):
                 raise reweight.InputError(name, f"has {len(x)} elements, want {len(layout.lengths)}, one per trajectory")
             rows[name] = to_numpy(x) if name == "group_ids" else to_numpy(x).astype(np.float32)
-    rank, first, joined = 0, 0, rows
+    rank, first, joined, parts = 0, 0, rows, [rows]
     if gather is not None:
         parts, rank = gather(rows)
         filled = [part for part in parts if len(part["lengths"])] or parts  # an empty one has no type of its group_ids
@@ -152,43 +154,61 @@ def token_advantages(
         tags = f"tags={credit.tags!r}" if credit.action is None else "action="
         notes = credit._watch.look(log, int(joined["kept"].sum()), bool(step.plain.any()), tags, rank == 0)
         log["credit/warnings"] = float(len(notes))
-    if credit._pages.due(credit.show_every) and rank == 0:  # whose tokens come first
-        page = functools.partial(_page, layout, rows, step, token_ids, prompt_ids, advantages)
-        credit._pages.write(credit.dir, credit.tokenizer or tokenizer, page, [*notes, *_multiplied(log)])
+    pages, vocab = credit._pages, credit.tokenizer or tokenizer
+    pages.count(batch_name)
+    of = layout, rows, step, slice(first, first + len(kept)), token_ids, prompt_ids, advantages, credit, vocab
+    look = functools.partial(_looked_at, *of)
+    if pages.due(credit.show_every) and rank == 0:
+        pages.write(credit.dir, vocab, look, [*notes, *_multiplied(log)])
+    if pages.due(credit.save_every):
+        process = f"-process-{rank}" if len(parts) > 1 else ""
+        pages.save(credit.dir, vocab, functools.partial(look, made), process, len(layout.lengths))
     return layout.unpack(made[first : first + len(kept)])
 
 
+# What a file of a batch has besides, where it is known.
+_SAVED = ("ref_logprobs", "ref_energy", "ref_entropy", "rollout_logprobs", "token_rewards")
 _PER_TOKEN = (
     "advantages", "old_logprobs", "logprobs", "ref_logprobs", "ref_energy", "ref_entropy", "entropy", "values",
     "rollout_logprobs", "teacher_logprobs", "token_rewards", "sum_sq_probs",
 )  # fmt: skip
 
 
-def _page(
-    layout: Layout, rows: Dict[str, Any], step: TrainerStep, token_ids: Any, prompt_ids: Any, advantages: Any
-) -> reweight.Batch:
-    """Returns the trajectories of this process that a page shows."""
+def _looked_at(
+    layout: Layout, rows: Dict[str, Any], step: TrainerStep, own: slice, token_ids: Any, prompt_ids: Any, advantages: Any,
+    credit: Credit, vocab: Any, made: Any = None,
+) -> Dict[str, Any]:  # fmt: skip
+    """Returns arrays of trajectories of this process, whose tokens are own of all: those that a page shows, or with made,
+    the advantages of all processes, all for a file."""
     per_token: Dict[str, Any] = {name: rows[name] for name in ("old_logprobs", "entropy") if name in rows}
-    per_token.update(role=rows["role"] * rows["kept"], sampled=rows["role"])
-    if not step.entries:
-        per_token["actfocus_weights"] = rows.get("weights", np.ones(len(rows["role"]), np.float32))
-    for field_, name in (("actfocus_weights", "actfocus"), ("aem_factors", "aem")):
-        if name in step.made:
-            per_token[field_] = step.made[name]
-    maker = step._maker()
+    role, maker = rows["role"], step._maker()
     if token_ids is not None:
         per_token["token_ids"] = layout.pack("token_ids", token_ids).astype(np.int64)
+    weights = [step.made[e.name][own] for e in step.entries if e.kind == "weight"] + [rows[n] for n in ("weights",) if n in rows]
+    factors = [step.made[e.name][own] for e in step.entries if e.kind == "factor"]
+    if weights or not factors:
+        per_token["actfocus_weights"] = product(np.ones(len(role), np.float32), weights)
+    if factors:
+        per_token["aem_factors"] = product(factors[0], factors[1:])
     if maker is not None:
-        per_token["advantages"] = step.made[maker.name]
+        per_token["advantages"] = step.made[maker.name][own]
     elif advantages is not None:
         per_token["advantages"] = rows["advantages"]
+    if made is not None:
+        per_token.update({name: rows[name] for name in _SAVED if name in rows})
+        per_token["credited_advantages"] = made[own]
+    if not credit.counts_actions and credit.tags is not None and token_ids is not None and vocab is not None:
+        role = _roles(role != reweight.MASKED, per_token["token_ids"], layout.offsets, credit, vocab)[0]
+    per_token.update(role=role * rows["kept"], sampled=rows["role"])
     per_trajectory = {}
     if "group_ids" in rows:
-        per_trajectory["group_ids"] = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
+        labels = rows["group_ids"]
+        numbers = np.unique(labels, return_inverse=True)[1].astype(np.int32)
+        per_trajectory["group_ids"] = numbers if made is None else labels
     if "rewards" in rows:
         per_trajectory["rewards"] = rows["rewards"]
     prompts = None if prompt_ids is None else [to_numpy(row) for row in prompt_ids]
-    return first_answered(per_token, per_trajectory, layout.offsets, prompts)
+    return first_answered(per_token, per_trajectory, layout.offsets, prompts, made is None)
 
 
 def _computed(

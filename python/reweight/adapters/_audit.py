@@ -28,6 +28,7 @@ from . import _tags
 from ._advantages import _roles
 from ._credit import Credit
 from ._layout import to_numpy
+from ._pages import free
 from ._report import Report
 
 PARTS = ("action", "tags", "reasoning")
@@ -46,11 +47,11 @@ class RunAudit:
 
     def __init__(self, credit: Credit, report: Report, gather: Gather, rank: int) -> None:
         self.credit, self.report, self.gather, self.rank = credit, report, gather, rank
-        self.apart = dataclasses.replace(credit, tags_as="reasoning", show_every=0)
+        self.apart = dataclasses.replace(credit, tags_as="reasoning", show_every=0, save_every=0)
         self.batches, self.number = 0, 0
         self.found: Deque[Audit] = deque(maxlen=AUDITS)
         self.weights = dict.fromkeys(PARTS, 1.0)
-        self.verdict = ""
+        self.verdict, self.name = "", ""
         self.warned = False
 
     def due(self) -> bool:
@@ -66,7 +67,7 @@ class RunAudit:
             return None
         names = [e.name for e in entries]
         options = {name: of for name, of in self.credit.options.items() if name in names}
-        return dataclasses.replace(self.credit, scheme="+".join(names) or "uniform", options=options, show_every=0, audit_every=0)
+        return dataclasses.replace(self.credit, scheme="+".join(names) or "uniform", options=options, show_every=0, save_every=0, audit_every=0)
 
     def labels(self, mask: Any, ids: Any, tokenizer: Any) -> npt.NDArray[np.int64]:
         """The part of each token of [B, T], -1 where the mask is 0: actions, tags with what follows the last closed one of a
@@ -94,10 +95,11 @@ class RunAudit:
 
     def look(
         self, model: Any, temperature: float, prompts: Sequence[Any], completions: Sequence[Any], labels: Sequence[Any],
-        rewards: Any, groups: Sequence[Any], weights: Optional[Sequence[Any]],
+        rewards: Any, groups: Sequence[Any], weights: Optional[Sequence[Any]], name: str,
     ) -> Dict[str, float]:  # fmt: skip
-        """Audits prompts of the batch, and returns scalars of all audits that count. Each argument has a row for each
+        """Audits prompts of the batch of that name, and returns scalars of all audits that count. Each argument has a row for each
         answer of this process; weights are those of the credit."""
+        self.name = name
         mine = [
             (groups[b], float(rewards[b]), np.concatenate([prompts[b], completions[b]]),
              np.concatenate([np.full(len(prompts[b]), -1), labels[b]]),
@@ -196,8 +198,8 @@ class RunAudit:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _write(folder / "audit.json", total.as_json())
-            if total.counted > 1 and self.batches:  # and not from a checkpoint
-                _write(folder / f"audit-{self.batches:06}.html", total.report().html())
+            if total.counted > 1 and self.name:  # and not from a checkpoint
+                _write(Path(free(self.credit.dir, self.name + "-audit", ".html")), total.report().html())
         except OSError as error:
             self._warn(f"the audit was not written: {error}")
 

@@ -66,12 +66,17 @@ class Credit:
         divided as the trainer's loss divides it, is what it was without factors and weights. A learning rate and a
         limit of the gradient's norm then stay nearer to what they were tuned for.
     show_every: write a page for people about the first batch and every batch whose number is a multiple of this, with
-        the weight of every token: DIR/batch-000001.html. 0: never. It needs the program reweight, which the wheel
-        has. Of several processes the first writes. A restarted run counts from 1.
-    dir: the folder DIR of the pages, which is made if it does not exist.
+        the weight of every token: DIR/RUN-step-000050.html, of the trainer's names where it has them, else
+        DIR/batch-000050.html. 0: never. It needs the program reweight, which the wheel has. Of several processes the
+        first writes. A restarted run counts its batches from 1, and writes over no file.
+    save_every: write such batches whole, as lines of JSON: DIR/RUN-step-000050.jsonl, of each process its own. 0: never.
+        The program reweight and python -m reweight audit read them: prompts where the trainer has them, token ids, texts,
+        roles, rewards, log-probabilities, and entropies and energies where the scheme reads them; advantages are those
+        before the credit, credited_advantages those that the trainer got.
+    dir: the folder DIR of pages and files, which is made if it does not exist.
     audit_every: audit the first batch and every batch whose number is a multiple of this, in TRL: up to eight of its
         prompts with all their answers, by the gradients of the model that trains. 0: never. The scheme "measured" has
-        weights from it: 0 stands for 50 there. Each audit writes DIR/audit-000001.html and DIR/audit.json.
+        weights from it: 0 stands for 50 there. Each audit writes DIR/RUN-step-000050-audit.html and DIR/audit.json.
     """
 
     scheme: str = "actfocus+aem"
@@ -91,6 +96,7 @@ class Credit:
     not_finite: str = "ignore"
     keep: Optional[str] = None
     show_every: int = 0
+    save_every: int = 0
     dir: str = "credit"
     audit_every: int = 0
     _pages: Pages = field(default_factory=Pages, init=False, repr=False, compare=False)
@@ -160,6 +166,16 @@ class Credit:
     def uniform(self) -> bool:
         """Whether the credit changes nothing."""
         return self.scheme == "uniform"
+
+    @property
+    def wants_prompts(self) -> bool:
+        """Whether pages or files of batches are written, which have prompts."""
+        return self.show_every > 0 or self.save_every > 0
+
+    @property
+    def saves_next(self) -> bool:
+        """Whether the next batch is written to a file."""
+        return self._pages.next_due(self.save_every)
 
     def pairs(self) -> Tuple[Tuple[Any, Any], ...]:
         """Returns the pairs of tags: of strings, or of sequences of token ids."""
@@ -263,9 +279,10 @@ class Credit:
             self.pairs()
         if self.tokenizer is not None and not hasattr(self.tokenizer, "decode"):
             raise reweight.InputError("tokenizer", f"is {self.tokenizer!r}, want an object that decodes token ids")
-        if not isinstance(self.show_every, int) or self.show_every < 0:
-            problem = f"is {self.show_every!r}, want a number of batches, or 0 for no pages"
-            raise reweight.InputError("show_every", problem)
+        for argument, what in ("show_every", "pages"), ("save_every", "files"):
+            value = getattr(self, argument)
+            if not isinstance(value, int) or value < 0:
+                raise reweight.InputError(argument, f"is {value!r}, want a number of batches, or 0 for no {what}")
 
 
 def _is_pair(tags: Any) -> bool:

@@ -75,7 +75,7 @@ def reweigh(traces: List[Any], credit: Credit, report: Report) -> None:
     """Gives the advantages of the sampled nodes of the traces of a group to the credit."""
     scored = [[node for node in trace.nodes if any(node.mask) and node.advantages] for trace in traces]
     of_rewards = not credit.reads.isdisjoint(("rewards", "token_rewards"))
-    rewards = [trace.reward for trace, nodes in zip(traces, scored) if nodes] if of_rewards else None
+    rewards = [trace.reward for trace, nodes in zip(traces, scored) if nodes] if of_rewards or credit.save_every else None
     traces = [nodes for nodes in scored if nodes]
     nodes = [node for trace in traces for node in trace]
     if not nodes:

@@ -86,6 +86,7 @@ def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable
             ref_logprobs=rollout_data["ref_log_probs"] if "ref_logprobs" in credit.reads else None,
             rewards=rollout_data.get("local_raw_reward"),  # "rewards" are centred already
             group_ids=[int(i) // args.n_samples_per_prompt for i in rollout_data["sample_indices"]],
+            prompt_ids=[row[: len(row) - int(n)] for row, n in zip(rollout_data["tokens"], lengths)],
             gather=_gather,
             log=log,
         )

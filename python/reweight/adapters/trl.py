@@ -23,9 +23,10 @@ old_per_token_logps, else those of vLLM, sampling_per_token_logps. Where there a
 more forward pass of the policy is made without gradients; Credit(entropy="surprisal") saves it. Credit(signal="energy"),
 ActFocus's own signal, takes what the reference's forward pass leaves in the head of install(head=True). Sums and groups
 are those of all processes. Rewards are the weighted sums of what _calculate_rewards returns, and as for TRL a completion
-that no function scored has none. The scalars of token_advantages are in TRL's log. TRL's table of completions keeps the
-advantages of whole completions. Credit(show_every=50) counts generation batches, not those of an evaluation, and so does
-Credit(audit_every=50), whose audits go on from those of the checkpoint that a run is resumed from.
+that no function scored has none. A batch that Credit(save_every=50) writes takes that forward pass too. The scalars of
+token_advantages are in TRL's log. TRL's table of completions keeps the advantages of whole completions.
+Credit(show_every=50) counts generation batches, not those of an evaluation, and so do save_every and audit_every, whose
+audits go on from those of the checkpoint that a run is resumed from.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from . import Credit, HookError, token_advantages
 from ._audit import RunAudit
 from ._hooks import find_hook, never_called, replace, version_of, when_imported
 from ._layout import to_numpy
+from ._pages import batch_name
 from ._report import Report
 
 WRITTEN_FOR = "TRL 1.16.0"
@@ -281,13 +283,14 @@ def _credited(
     mask = output["completion_mask"] * output.get("tool_mask", 1)
     rows, rank = mask.shape[0], trainer.accelerator.process_index
     logps, entropy = output.get("old_per_token_logps", output.get("sampling_per_token_logps")), None
-    if "entropy" in credit.reads or (logps is None and "old_logprobs" in credit.reads):
+    saves = credit.saves_next
+    if saves or "entropy" in credit.reads or (logps is None and "old_logprobs" in credit.reads):
         new, entropy = _forward(trainer, output)
         logps = new if logps is None else logps
     advantages = output["advantages"]
     advantages = advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
     prompts = None
-    if credit.show_every or due:
+    if credit.wants_prompts or due:
         prompts = [ids[kept != 0] for ids, kept in zip(output["prompt_ids"], output["prompt_mask"])]
     aggregation = _AGGREGATIONS[trainer.loss_type]
     tokenizer = getattr(trainer, "_tokenizer", trainer.processing_class)
@@ -305,12 +308,13 @@ def _credited(
         old_logprobs=logps,
         ref_logprobs=output.get("ref_per_token_logps"),
         ref_energy=energies[-1],  # the reference is the last model that TRL has score the completions
-        entropy=entropy if "entropy" in credit.reads else None,
+        entropy=entropy if saves or "entropy" in credit.reads else None,
         rewards=rewards,
         group_ids=groups,
         weights=weights,
         gather=lambda part: (_parts(part), rank),
         prompt_ids=prompts,
+        batch_name=batch_name(trainer.args.run_name or trainer.args.output_dir, trainer.state.global_step + 1),
     )
     log: Dict[str, float] = {}
     output["advantages"] = compute(advantages.expand_as(mask), credit=credit, aggregation=aggregation, log=log)
@@ -325,7 +329,7 @@ def _credited(
 
 
 def _look(
-    trainer: Any, output: Dict[str, Any], compute: Callable[..., Any], prompts: Any, labels: Any, rewards: Any, groups: List[int]
+    trainer: Any, output: Dict[str, Any], compute: "functools.partial[Any]", prompts: Any, labels: Any, rewards: Any, groups: List[int]
 ) -> Dict[str, float]:
     """Audits prompts of the batch, and returns the scalars."""
     audit: RunAudit = trainer._reweight_audit
@@ -346,6 +350,7 @@ def _look(
         to_numpy(rewards),
         groups,
         weights,
+        compute.keywords["batch_name"],
     )
 
 

@@ -29,6 +29,7 @@ from .._errors import InputError
 from . import Credit, HookError, token_advantages
 from ._advantages import AGGREGATIONS
 from ._hooks import find_hook, never_called, replace, version_of, when_imported
+from ._pages import batch_name
 from ._report import Report
 
 WRITTEN_FOR = "verl 0.9.1"
@@ -228,7 +229,7 @@ def _compute_advantage(
     of_rewards = not credit.reads.isdisjoint(("rewards", "token_rewards"))
     if of_rewards and len({key.rpartition("_")[0] for key in keys}) < len(keys):
         raise ValueError(f"a trajectory has several outputs, of which the scheme {credit.scheme} would take each for one")
-    names = ["response_mask", "responses", "old_log_probs", "uid", "rm_scores", *needed]
+    names = ["response_mask", "responses", "old_log_probs", "uid", "rm_scores", *needed, *["prompts"] * credit.wants_prompts]
     given = read(keys, *names)  # before tokens are rejected
     batch = original(batch, metrics)
     penalized = "token_level_rewards" if trainer.config.algorithm.use_kl_in_reward else None
@@ -251,8 +252,10 @@ def _compute_advantage(
         ref_logprobs=given["ref_log_prob"] if "ref_log_prob" in needed else None,
         entropy=given["entropy"] if "entropy" in needed else None,
         token_rewards=token_rewards if of_rewards else None,
-        rewards=[row.sum() for row in token_rewards.unbind()] if of_rewards else None,
+        rewards=[row.sum() for row in token_rewards.unbind()] if of_rewards or credit.save_every else None,
         group_ids=list(given["uid"]),
+        prompt_ids=given["prompts"].unbind() if credit.wants_prompts else None,
+        batch_name=batch_name(trainer.config.trainer.experiment_name, getattr(trainer, "global_steps", 0)),
         log=log,
     )
     data["advantages"] = made
