@@ -43,6 +43,7 @@ var formats = append([]format{
 	{name: "completions responses", fields: isCompletions, open: openLines(parseOpenAI)},
 	{name: "NeMo-RL train_data", fields: isNeMoRL, open: openLines(parseNeMoRL)},
 	{name: "prime-rl token_exports", fields: isPrimeRL, open: openLines(parsePrimeRL)},
+	{name: "verifiers traces", fields: isVerifiers, open: openLines(parseVerifiers)},
 	{name: "JSONL", fields: isJSONL, open: openLines(parseJSONL)},
 	{name: "server-sent events", begins: isEventStream, open: refuse("a stream of events: dump whole responses (stream=false)")},
 }, refusedFormats...)

@@ -165,6 +165,8 @@ func TestParseLine(t *testing.T) {
 	const (
 		nemo  = `"input_lengths":[2],"token_ids":[[7,8,0]],"token_loss_mask":[[0,1,0]]`
 		prime = `"token_ids":[7,8,9],"loss_mask":[false,true,true]`
+		root  = `{"token_ids":[7],"mask":[false],"message":{"content":"?"}}`
+		said  = `{"parent":0,"token_ids":[8,9],"mask":[true,true],"logprobs":[-1,-2]`
 	)
 	for _, c := range []struct {
 		name  string
@@ -207,6 +209,32 @@ func TestParseLine(t *testing.T) {
 		{"lengths", parsePrimeRL, `{` + prime + `,"entropy":[0,1]}`, "f:1: entropy has 2 elements, but loss_mask 3"},
 		{"weights' length", parsePrimeRL, `{` + prime + `,"rl_weights":[0,1]}`, "f:1: rl_weights has 2 elements, but loss_mask 3"},
 		{"no mask", parsePrimeRL, `{"token_ids":[1]}`, "f:1: loss_mask is missing"},
+
+		{"trace", parseVerifiers, `{"id":"t","ok":true,"task":{"key":"k"},"agent":{"name":"a"},"rewards":{"x":{"score":2,"weight":0.25},"y":null,"z":{"score":1}},"nodes":[` + root + `,` + said + `}],"timing":{}}`,
+			"ids=[7 8 9] mask=[false true true] reward=[1.5] group=k/a trajectory=t old=[0 -1 -2] dropped=[timing]"},
+		{"all of a trace", parseVerifiers, `{"traces":[{"nodes":[` + root + `,` + said + `,"trainer_logprobs":[-3,-4],"entropies":[1,2],"advantages":[0.5,1]}]}],"group":{"id":9}}`,
+			"ids=[7 8 9] mask=[false true true] reward=[0] group=9/ old=[0 -1 -2] logprobs=[0 -3 -4] entropy=[0 1 2] advantages=[0 0.5 1]"},
+		{"no task", parseVerifiers,
+			`{"traces":[{"nodes":[` + root + `,` + said + `}]}],"reward":1,"trajectory_id":"x"}`,
+			"ids=[7 8 9] mask=[false true true] reward=[1] trajectory=x old=[0 -1 -2]"},
+		{"group beside a trace", parseVerifiers,
+			`{"traces":[{"nodes":[` + root + `,` + said + `}]}],"task":{"hash":"h"},"group_id":"g"}`,
+			"ids=[7 8 9] mask=[false true true] reward=[0] group=g old=[0 -1 -2]"},
+		{"not everywhere", parseVerifiers, `{"traces":[{"nodes":[` + root + `,` + said + `,"entropies":[1,2],"advantages":[1,1]},{"parent":1,"token_ids":[3],"mask":[true],"logprobs":[-5]}]}]}`,
+			"ids=[7 8 9 3] mask=[false true true true] reward=[0] old=[0 -1 -2 -5] advantages=[0 1 1 0] warnings=1"},
+		{"abandoned", parseVerifiers, `{"nodes":[` + root + `,` + said + `},{"parent":1,"token_ids":[3],"mask":[true],"logprobs":[-5],"semantic_parents":[{"node":1,"type":"compaction_attempt"}]},{"parent":1,"token_ids":[4],"mask":[true],"logprobs":[-6]}]}`,
+			"ids=[7 8 9 4] mask=[false true true true] reward=[0] old=[0 -1 -2 -6]"},
+		{"failed", parseVerifiers, `{"traces":[{"ok":false,"nodes":[` + root + `,` + said + `}]}]}`, "EOF"},
+		{"frozen", parseVerifiers, `{"traces":[{"agent":{"trainable":false},"nodes":[` + root + `,` + said + `}]}]}`, "EOF"},
+		{"no tokens", parseVerifiers, `{"traces":[{"nodes":[{"message":{}}]}]}`, "EOF"},
+		{"parent", parseVerifiers, `{"traces":[{"nodes":[` + root + `,{"parent":1}]}]}`, "f:1: traces[0].nodes[1].parent is 1, want one of the nodes before"},
+		{"parent below", parseVerifiers, `{"nodes":[{"parent":-2}]}`, "f:1: nodes[0].parent is -2, want one of the nodes before"},
+		{"mask's length", parseVerifiers, `{"nodes":[{"token_ids":[1,2],"mask":[true]}]}`, "f:1: nodes[0].token_ids has 2 elements, but mask 1"},
+		{"logprobs' length", parseVerifiers, `{"nodes":[{"token_ids":[1,2],"mask":[true,false],"logprobs":[-1,-1]}]}`, "f:1: nodes[0].logprobs has 2 elements, but 1 tokens of mask were sampled"},
+		{"advantages' length", parseVerifiers, `{"traces":[{"nodes":[{"token_ids":[1,2],"mask":[true,true],"advantages":[1]}]}]}`, "f:1: traces[0].nodes[0].advantages has 1 elements, but 2 tokens of mask were sampled"},
+		{"null at a token", parseVerifiers, `{"nodes":[` + root + `,` + said + `,"entropies":[1,null]}]}`, "f:1: nodes[1].entropies[1] is null: the trainer's number was not finite"},
+		{"a score", parseVerifiers, `{"rewards":{"x":{"score":"high"}}}`, `f:1: rewards.x.score is "high", want a number`},
+		{"a reward of two traces", parseVerifiers, `{"traces":[{"nodes":[` + root + `,` + said + `}]},{"nodes":[` + root + `,` + said + `}]}],"reward":1}`, "f:1: there are 1 rewards for 2 responses, want one for each"},
 
 		{"added to a chat", parseOpenAI, `{"choices":[{` + twoOfChat +
 			`}],"rewards":[0.25],"group_id":"12","trajectory_id":"x/1"}`,
@@ -318,6 +346,15 @@ func TestTrainerFiles(t *testing.T) {
 		r := record{Batch: reweight.Batch{Role: tr.Role, SpanIDs: tr.SpanIDs, TokenIDs: tr.TokenIDs}}
 		must.Get(markActions(&r, &tags))
 		tr.Role = r.Role
+		for _, list := range []*[]float32{&tr.Entropy, &tr.OldLogprobs, &tr.Logprobs, &tr.RefLogprobs, &tr.Advantages,
+			&tr.RolloutLogprobs} {
+			*list = slices.Clone(*list) // some files have none of tokens that were not sampled
+			for i, role := range tr.Role {
+				if role == reweight.RoleMasked {
+					(*list)[i] = 0
+				}
+			}
+		}
 	}
 	nulls := func(tr *Trajectory) []any { return make([]any, tr.Tokens()) }
 	for _, c := range []struct {
@@ -357,6 +394,37 @@ func TestTrainerFiles(t *testing.T) {
 					"ce_weights": nulls(tr), "ref_kl_weights": nulls(tr),
 				}
 			}, "ce_weights env_name export_sequence_idx importance_ratio is_masked is_masked_high is_masked_low log_importance_ratio micro_sequence_idx micro_step mismatch_kl position_ids prob_delta rank ref_kl_weights schema_version step"},
+		{"verifiers traces", "role group_ids rewards span_ids token_ids entropy old_logprobs logprobs ref_logprobs advantages",
+			func(i int, tr *Trajectory) dict {
+				var nodes list
+				sampled := mask(tr)
+				for first := 0; first < tr.Tokens(); {
+					end := first + 1
+					for end < tr.Tokens() && sampled[end] == sampled[first] {
+						end++
+					}
+					node := dict{"message": dict{"role": "user", "content": "text"}, "sampled": sampled[first],
+						"token_ids": tr.TokenIDs[first:end], "mask": sampled[first:end], "is_content": list{},
+						"timestamp": 1.5}
+					if first > 0 {
+						node["parent"] = len(nodes) - 1
+					}
+					if sampled[first] {
+						node["logprobs"] = wide(tr.OldLogprobs[first:end])
+						node["trainer_logprobs"] = wide(tr.Logprobs[first:end])
+						node["reference_logprobs"] = wide(tr.RefLogprobs[first:end])
+						node["entropies"] = wide(tr.Entropy[first:end])
+						node["advantages"] = wide(tr.Advantages[first:end])
+						node["loss_weights"] = dict{"rl": wide(tr.Advantages[first:end])}
+					}
+					nodes, first = append(nodes, node), end
+				}
+				return dict{
+					"id": i, "task": dict{"type": "Lake", "key": tr.GroupIDs[0]}, "ok": true, "errors": list{},
+					"traces": list{dict{"id": i, "agent": dict{"name": "agent", "trainable": true}, "nodes": nodes,
+						"ok": true, "rewards": dict{"goal": dict{"score": wide(tr.Rewards)[0], "weight": 1}}}},
+				}
+			}, "errors nodes.loss_weights"},
 	} {
 		t.Run(c.format, func(t *testing.T) {
 			var values []any
@@ -414,6 +482,7 @@ func TestPromptIDs(t *testing.T) {
 		{`{` + nemo + `}`, parseNeMoRL},
 		{`{` + nemo + `,"sample_loss_mask":[0]}`, parseNeMoRL},
 		{`{` + prime + `}`, parsePrimeRL},
+		{`{"nodes":[{"token_ids":[1,2,4],"mask":[0,0,1],"logprobs":[-1]}]}`, parseVerifiers},
 		{`{` + prime + `,"rl_weights":[0,0,0]}`, parsePrimeRL},
 		{`{` + chat + `}]}`, parseOpenAI},
 		{`{` + chat + `,"token_ids":[5]}]}`, parseOpenAI},

@@ -754,14 +754,14 @@ class HookTest(unittest.TestCase):
 
     def test_found(self):
         with self.modules(step=lambda self, batch: batch):
-            with self.assertWarnsRegex(UserWarning, "acme was tested with Acme 7.0, not with Acme 7.1"):
+            with self.assertWarnsRegex(UserWarning, "Acme was tested with Acme 7.0, not with Acme 7.1"):
                 self.find()
             with warnings.catch_warnings(action="error"):
                 owner, name = self.find(written_for="Acme 7.1")
             self.assertEqual((owner, name), (sys.modules["acme.inner"].Trainer, "step"))
 
     def test_gone(self):
-        told = "reweight.adapters.acme was written for Acme 7.0 and its Trainer.step(batch), but "
+        told = "reweight's adapter for Acme was written for Acme 7.0 and its Trainer.step(batch), but "
         self.expect(told + "Acme is not installed")
         with self.modules(walk=lambda self, batch: batch):
             self.expect(told + "in Acme 7.1 there is no step in Trainer")

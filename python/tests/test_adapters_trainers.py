@@ -385,6 +385,111 @@ class PrimeRLTest(TrainerCase):
 
 
 @needs_torch
+class NeverCalledTest(TrainerCase):
+    """A trainer whose class never calls the method that gives the credit ends before it learns, and the class is named."""
+
+    SHADOW = r"^mine\.Shadow is about to learn without the credit: mine\.Shadow has a {} of its own, which does not call that of {}$"
+
+    def install(self, adapter, stand_in, credit, **options):
+        return super().install(adapter, stand_in, replace(credit, tokenizer=self.rollouts.tokenizer), **options)
+
+    def shadow(self, base, name, method):
+        return type("Shadow", (base,), {name: method, "__module__": "mine"})
+
+    def ends(self, call, name, owner):
+        with self.assertRaisesRegex(HookError, self.SHADOW.format(name, owner)):
+            call()
+
+    def test_nemo_rl(self):
+        NeMoRLTest.setUp(self)
+        self.install("nemo_rl", self.modules, ESTIMATED)
+        kind = self.shadow(type(self.grpo), "compute_advantage", lambda self, rewards, mask, **rest: rewards[:, None].expand(mask.shape))
+        own, self.grpo = self.grpo, kind()
+        self.ends(lambda: NeMoRLTest.step(self), "compute_advantage", "GRPOAdvantageEstimator")
+        other = sys.modules["nemo_rl.algorithms.advantage_estimator"].GeneralizedAdvantageEstimator()
+        with self.assertRaisesRegex(HookError, "GeneralizedAdvantageEstimator has a compute_advantage of its own"):
+            other.compute_advantage(self.prompt_ids, torch.from_numpy(self.rollouts.scores), self.mask, values=None)
+        self.install("nemo_rl", self.modules, ESTIMATED)
+        self.grpo = self.shadow(type(own), "other", None)()
+        NeMoRLTest.step(self)
+        NeMoRLTest.setUp(self)
+        self.install("nemo_rl", self.modules, ESTIMATED, estimator="GeneralizedAdvantageEstimator")
+        self.grpo = type(self.grpo)()  # which the configuration has chosen in its place
+        with self.assertRaisesRegex(HookError, "it is no GeneralizedAdvantageEstimator, to which reweight gives the credit"):
+            NeMoRLTest.step(self)
+
+    def test_prime_rl(self):
+        PrimeRLTest.setUp(self)
+        self.install("prime_rl", self.modules, ESTIMATED)
+        base = type(self.algorithm)
+        run = lambda kind: asyncio.run(kind().finalize_group(self.groups[0]))
+
+        async def own(self, episodes):
+            await asyncio.sleep(0)
+
+        self.ends(lambda: run(self.shadow(base, "finalize_group", own)), "finalize_group", "Algorithm")
+
+        async def passing(self, episodes):
+            await base.finalize_group(self, episodes)
+
+        run(self.shadow(base, "finalize_group", passing))
+
+    def test_openrlhf(self):
+        class RemoteExperienceMaker:
+            def make_experience_batch(self, samples):
+                return self.compute_advantages_and_returns(samples)
+
+            def compute_advantages_and_returns(self, experiences):
+                return experiences
+
+        with modules(openrlhf__trainer__ppo_utils__experience_maker={"RemoteExperienceMaker": RemoteExperienceMaker}):
+            adapter = importlib.import_module("reweight.adapters.openrlhf")
+            adapter.install(ESTIMATED)
+            with mock.patch.object(adapter, "_check_maker"), mock.patch.object(adapter, "_reweigh"):
+                kind = self.shadow(RemoteExperienceMaker, "compute_advantages_and_returns", lambda self, experiences: experiences)
+                made = kind()
+                self.ends(lambda: made.make_experience_batch([1]), "compute_advantages_and_returns", "RemoteExperienceMaker")
+                self.assertEqual(RemoteExperienceMaker().make_experience_batch([1]), [1])
+
+    def test_verl(self):
+        class PPOTrainer:
+            def __init__(self, config):
+                self.config, self.use_reference_policy, self.updates = config, False, 0
+
+            def fit(self):
+                self._step_once()
+
+            def _step_once(self):
+                self._compute_advantage(batch=None, metrics=None)
+                self._update_actor(None)
+
+            def _compute_advantage(self, batch, metrics):
+                pass
+
+            def _update_actor(self, batch):
+                self.updates += 1
+
+        def step(self):
+            self._update_actor(None)
+
+        def credited(trainer, original, credit, report, batch, metrics):
+            report.batches += 1
+
+        with modules(verl__trainer__ppo__v1__trainer_base={"PPOTrainer": PPOTrainer}):
+            adapter = importlib.import_module("reweight.adapters.verl")
+            with mock.patch.multiple(adapter, _check=mock.DEFAULT, _compute_advantage=credited, _installed=None):
+                adapter.install(ESTIMATED)
+                made = self.shadow(PPOTrainer, "_step_once", step)({})
+                with contextlib.redirect_stderr(io.StringIO()):
+                    self.ends(made.fit, "_step_once", "PPOTrainer")
+                self.assertEqual(made.updates, 0)
+                own = self.shadow(PPOTrainer, "_compute_advantage", lambda self, batch, metrics: None)({})
+                for trainer in PPOTrainer({}), own:  # the credit is given to what that method has made
+                    trainer.fit()
+                    self.assertEqual(trainer.updates, 1)
+
+
+@needs_torch
 class FewTokensTest(TrainerCase):
     """Every scheme in every adapter but TRL's, with a batch of which no token is left, and one: a run goes on."""
 

@@ -479,7 +479,7 @@ class Runs(unittest.TestCase):
                 made.train()
             self.assertIn("reweight: in TRL", said.getvalue())
             # A class with a credit of its own, which would be the second one.
-            with self.assertRaisesRegex(HookError, "^GRPOTrainer has a credit, and trl.install was called: want one of them"):
+            with self.assertRaisesRegex(HookError, "^GRPOTrainer has a credit, and install of reweight.adapters.trl was called: want one of them"):
                 trainer().train()
         other = trainer()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

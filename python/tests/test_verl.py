@@ -523,7 +523,7 @@ class Refusals(unittest.TestCase):
         for options, message in (
             ({"alph": 1}, r"^reweight\.alph is no option, want one of \[scheme options alpha"),
             ({"tokenizer": "gpt2"}, r"^reweight\.tokenizer is no option"),
-            ({"alpha": "much"}, r"^reweight\.alpha is 'much', want a float such as 0\.1"),
+            ({"alpha": "much"}, r"^reweight\.alpha is 'much', want a float such as 0\.3"),
             ({"alpha": True}, r"^reweight\.alpha is True, want a float"),
             ({"scheme": 1}, r"^reweight\.scheme is 1, want a str"),
             ({"scheme": "gtpo+gspo"}, r"has gspo, a loss: verl has its own, which \S+loss_mode \(with loss_agg_mode\) chooses"),
@@ -723,7 +723,7 @@ class Runs(unittest.TestCase):
         content = wandb.read_bytes()
         for step in self.logged(said):
             names = [name for name in step if name.startswith("credit/")]
-            self.assertEqual(len(names), 13, names)
+            self.assertEqual(len(names), 20, names)
             for name in names:
                 self.assertIn(name, events.Tags()["scalars"])
                 self.assertIn(name.encode(), content)

@@ -25,12 +25,12 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
     """Returns the object that holds a hook, and the hook's name, for the path
     "module:function" or "module:Class.method".
 
-    Raises HookError if the hook is gone or lacks one of the parameters, unless it takes *args or **kwargs, and warns if another version than that of
-    written_for is installed.
+    Raises HookError if the hook is gone or lacks one of the parameters, unless it takes *args or **kwargs, and warns if
+    another version than that of written_for is installed.
     """
     module, _, names = path.partition(":")
     package = module.partition(".")[0]
-    error = f"reweight.adapters.{package} was written for {written_for} and its {names}({', '.join(parameters)})"
+    error = f"reweight's adapter for {trainer} was written for {written_for} and its {names}({', '.join(parameters)})"
     owner: Any = None
     try:
         target: Any = importlib.import_module(module)
@@ -51,7 +51,7 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
         raise HookError(f"{error}, but in {trainer} {version_of(package)} it is {name}{found}: no {', '.join(missing)}")
     version = version_of(package)
     if version not in (written_for.split()[-1], _UNKNOWN):
-        warnings.warn(f"reweight.adapters.{package} was tested with {written_for}, not with {trainer} {version}")
+        warnings.warn(f"reweight's adapter for {trainer} was tested with {written_for}, not with {trainer} {version}")
     return owner, name
 
 
@@ -61,15 +61,32 @@ def never_called(trainer: Any, owner: Any, name: str) -> HookError:
     kind = type(trainer)
     classes = kind.__mro__[: kind.__mro__.index(owner)] if owner in kind.__mro__ else ()
     shadows = [f"{c.__module__}.{c.__qualname__}" for c in classes if name in vars(c)]
-    if name in vars(trainer):
-        why = f"the object has a {name} of its own"
-    elif shadows:
+    if shadows:
         why = f"{' and '.join(shadows)} has a {name} of its own, which does not call that of {owner.__name__}"
+    elif owner not in kind.__mro__:
+        why = f"it is no {owner.__name__}, to which reweight gives the credit"
+    elif name in vars(trainer):
+        why = f"the object has a {name} of its own"
     elif not hasattr(getattr(owner, name), "_reweight_original") and owner.__module__.partition(".")[0] != "reweight":
         why = f"{owner.__name__}.{name} was replaced after reweight had been installed"
     else:
         why = f"{owner.__name__}.{name} was never called"
     return HookError(f"{kind.__module__}.{kind.__qualname__} is about to learn without the credit: {why}")
+
+
+def check_calls(trainer: Any, method: str, owner: Any, name: str) -> None:
+    """Has a method of the trainer raise HookError at its end if the trainer is not _reweight_credited then, which the
+    method name of owner makes it."""
+    call = getattr(trainer, method)
+
+    @functools.wraps(call)
+    def checked(*args: Any, **options: Any) -> Any:
+        made = call(*args, **options)
+        if not getattr(trainer, "_reweight_credited", False):
+            raise never_called(trainer, owner, name)
+        return made
+
+    setattr(trainer, method, checked)
 
 
 def when_imported(module: str, act: Callable[[], None]) -> None:

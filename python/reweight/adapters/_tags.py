@@ -303,7 +303,7 @@ def as_characters(ids: npt.NDArray[np.int64], pairs: Tuple[Tuple[Sequence[int], 
     known = np.unique([int(i) for pair in pairs for tag in pair for i in tag])
     places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
     numbers = np.where(known[places] == ids, places, len(known))
-    texts = [tuple(_CHARACTERS.decode(np.searchsorted(known, tag)) for tag in pair) for pair in pairs]
+    texts = [tuple(_CHARACTERS.decode(np.searchsorted(known, tag).tolist()) for tag in pair) for pair in pairs]
     return numbers, tuple((opening, closing) for opening, closing in texts), _CHARACTERS
 
 

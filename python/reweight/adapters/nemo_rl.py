@@ -29,11 +29,12 @@ import warnings
 from typing import Any, Dict
 
 from . import Credit, token_advantages
-from ._hooks import find_hook, replace
+from ._hooks import check_calls, find_hook, replace
 from ._report import Report
 
 WRITTEN_FOR = "NeMo RL 0.7.0"
 
+_MODULE = "nemo_rl.algorithms.advantage_estimator"
 # What NeMo RL does itself, by its options.
 _OWN = {
     "loss": "loss_fn (with use_cispo, sequence_level_importance_ratios, token_level_loss)",
@@ -55,7 +56,7 @@ def install(
     credit.check("NeMo RL", _OWN)
     owner, name = find_hook(
         "NeMo RL",
-        f"nemo_rl.algorithms.advantage_estimator:{estimator}.compute_advantage",
+        f"{_MODULE}:{estimator}.compute_advantage",
         ("prompt_ids", "rewards", "mask", "kwargs"),
         WRITTEN_FOR,
     )
@@ -64,6 +65,7 @@ def install(
 
     def make(original: Any) -> Any:
         def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, **kwargs: Any) -> Any:
+            self._reweight_credited = True
             result = original(self, prompt_ids=prompt_ids, rewards=rewards, mask=mask, **kwargs)
             logprobs = kwargs.get("logprobs_policy", kwargs.get("logprobs"))
             reference = kwargs.get("logprobs_reference", kwargs.get("reference_logprobs"))
@@ -105,7 +107,17 @@ def install(
 
         return compute_advantage
 
+    def make_init(init: Any) -> Any:
+        def init_and_check(self: Any, *args: Any, **options: Any) -> None:
+            init(self, *args, **options)
+            check_calls(self, name, owner, name)
+
+        return init_and_check
+
     replace(owner, name, make, report)
+    for kind in vars(sys.modules[_MODULE]).values():  # the configuration may choose another estimator
+        if isinstance(kind, type) and hasattr(kind, name):
+            replace(kind, "__init__", make_init)
 
 
 def _groups(prompt_ids: Any, batch: Any, read: bool) -> Any:

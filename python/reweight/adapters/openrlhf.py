@@ -25,7 +25,7 @@ from typing import Any, Dict, List, Tuple
 
 from .._errors import InputError
 from . import Credit, token_advantages
-from ._hooks import find_hook, replace, version_of, when_imported
+from ._hooks import check_calls, find_hook, replace, version_of, when_imported
 from ._report import Report
 
 WRITTEN_FOR = "OpenRLHF 0.11.2"
@@ -95,6 +95,7 @@ def _install(credit: Credit) -> None:
         def init(self: Any, *args: Any, **options: Any) -> None:
             original(self, *args, **options)
             _check_maker(self, credit)
+            check_calls(self, "make_experience_batch", maker, name)
             self.credit_report = Report(credit, f"OpenRLHF {version_of('openrlhf')}")
 
         return init
@@ -102,6 +103,7 @@ def _install(credit: Credit) -> None:
     def make(original: Any) -> Any:
         def compute_advantages_and_returns(self: Any, experiences: List[Any]) -> Any:
             experiences = original(self, experiences)
+            self._reweight_credited = True
             _reweigh(self, experiences, credit)
             return experiences
 

@@ -27,7 +27,7 @@ from typing import Any, Dict, List
 import numpy as np
 
 from . import Credit, token_advantages
-from ._hooks import find_hook, replace
+from ._hooks import find_hook, never_called, replace
 from ._report import Report
 
 WRITTEN_FOR = "prime-rl 0.8.0"
@@ -46,13 +46,29 @@ def install(credit: Credit = Credit(entropy="surprisal")) -> None:
 
     def make(original: Any) -> Any:
         async def finalize_group(self: Any, episodes: List[Any]) -> None:
+            self._reweight_credited = True
             await original(self, episodes)
             traces = [trace for episode in episodes for trace in episode.traces]
             reweigh(traces, credit, report)
 
         return finalize_group
 
+    def make_init(init: Any) -> Any:
+        def init_and_check(self: Any, *args: Any, **options: Any) -> None:
+            init(self, *args, **options)
+            finalize = self.finalize_group
+
+            async def checked(episodes: List[Any]) -> None:
+                await finalize(episodes)
+                if not getattr(self, "_reweight_credited", False):
+                    raise never_called(self, algorithm, name)
+
+            self.finalize_group = checked
+
+        return init_and_check
+
     replace(algorithm, name, make, report)
+    replace(algorithm, "__init__", make_init)
 
 
 def reweigh(traces: List[Any], credit: Credit, report: Report) -> None:

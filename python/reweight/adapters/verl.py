@@ -28,7 +28,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 from .._errors import InputError
 from . import Credit, HookError, token_advantages
 from ._advantages import AGGREGATIONS
-from ._hooks import find_hook, replace, version_of, when_imported
+from ._hooks import find_hook, never_called, replace, version_of, when_imported
 from ._report import Report
 
 WRITTEN_FOR = "verl 0.9.1"
@@ -111,6 +111,7 @@ def _credited(original: Callable[..., Any]) -> Callable[..., Any]:
             self._compute_advantage = functools.partial(
                 _compute_advantage, self, self._compute_advantage, credit, report
             )
+            self._update_actor = functools.partial(_update_actor, self, self._update_actor, report)
             self.fit = functools.partial(_fit, self.fit, report)
 
     return init
@@ -203,6 +204,13 @@ def _fit(original: Callable[..., Any], report: Report, *args: Any, **options: An
         return original(*args, **options)
     finally:
         report.end()
+
+
+def _update_actor(trainer: Any, original: Callable[..., Any], report: Report, *args: Any, **options: Any) -> Any:
+    """Trains the policy, whose batch must have the credit."""
+    if report.batches == 0:
+        raise never_called(trainer, sys.modules[_TRAINER].PPOTrainer, "_step_once")
+    return original(*args, **options)
 
 
 def _compute_advantage(

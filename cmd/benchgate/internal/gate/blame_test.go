@@ -420,7 +420,8 @@ func TestCrash(t *testing.T) {
 				status := cli.ExitStatus("", err, io.Discard)
 				switch version {
 				case "new":
-					if want := c.name + " regression: the new build: " + says(1) + ", in each, and never in the base"; status != 1 ||
+					if want := c.name + " regression: the new build: " + says(1) +
+						", in each, and never in the base"; status != 1 ||
 						clean(got.lines()) != want {
 						t.Errorf("%s: %v, %s\nwant\n%s\nnotes %s", what, err, got.lines(), want, notes)
 					}

@@ -112,7 +112,8 @@ func (c *comparison) measure(ctx context.Context, orders int) error {
 		for _, f := range open {
 			names = append(names, f.name())
 		}
-		c.steps.next("still open: %d of %d, %v left: %s", len(open), len(c.functions), max(0, c.left()).Round(time.Second),
+		c.steps.next("still open: %d of %d, %v left: %s", len(open), len(c.functions),
+			max(0, c.left()).Round(time.Second),
 			cli.FirstOf(names))
 		err := c.round(ctx, due, orders)
 		if errors.Is(err, errTimeUp) {
@@ -515,7 +516,8 @@ func (u *Metric) decide(rule bench.Rule) {
 	switch u.Verdict {
 	case bench.Pass:
 		if e := u.Ratio; e != nil && e.Lo > 1 && e.Median > rule.Surely {
-			u.message = fmt.Sprintf("%s, %d pairs: slower, but not above the limit of %g", u.finding(), len(pairs), rule.Slower)
+			u.message = fmt.Sprintf("%s, %d pairs: slower, but not above the limit of %g", u.finding(), len(pairs),
+				rule.Slower)
 		}
 	case bench.Regression:
 		u.message = fmt.Sprintf("%s, %d pairs", u.finding(), len(pairs))

@@ -157,7 +157,8 @@ func (c *comparison) blamed(f *function, b blame, why *failure) {
 		c.mended = c.mended || !why.scarce
 		c.note("%s fails in the base: not compared: %s", f.name(), why.what)
 	case f.flakes >= mostFlakes:
-		f.Verdict, f.Message, f.failed = bench.Inconclusive, fmt.Sprintf("it fails now and then, %d times so far: the %s", f.flakes, what), true
+		f.Verdict, f.Message, f.failed = bench.Inconclusive,
+			fmt.Sprintf("it fails now and then, %d times so far: the %s", f.flakes, what), true
 	default:
 		f.flake = what
 	}
