@@ -117,6 +117,17 @@ def advantages(name, rewards, mask, entropy, groups):
     return A * mask
 
 
+def turn_returns(rewards, of_turns, mask, groups):
+    """The advantages of turn_returns without a discount, [B, T]; of_turns has the rewards of the turns of each trajectory."""
+    G = [r + np.cumsum(turns[::-1])[::-1] if len(turns) else np.array([r]) for r, turns in zip(rewards, of_turns)]
+    A = np.zeros(mask.shape)
+    for b, group in enumerate(groups):
+        others = [G[p] for p in np.flatnonzero(groups == group) if p != b]
+        for k, (first, end) in enumerate(spans(mask[b])):
+            A[b, first:end] = G[b][k] - (np.mean([g[min(k, len(g) - 1)] for g in others]) if others else 0)
+    return A
+
+
 def entropy_mask(entropy, mask):
     """The weights of the fifth of the tokens with the highest entropies."""
     return mask * (entropy >= np.sort(entropy[mask])[-int(0.2 * mask.sum() + 0.9999)])

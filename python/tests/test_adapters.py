@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
+import formulas
 import numpy as np
 
 import reweight
@@ -408,10 +409,15 @@ class MultiplierTest(Case):
                     taken += 1
         self.assertGreater(taken, 13)
 
+    def turn_rewards(self):
+        """A number for each turn of each trajectory."""
+        g = np.random.default_rng(11)
+        return [g.normal(size=len(formulas.spans(row))).astype(np.float32) for row in rows(self.rollouts, self.rollouts.mask)]
+
     @staticmethod
     def computable():
         """The schemes whose arrays token_advantages takes, and whose options have defaults."""
-        lacking = {"span_rewards", "reward_parts"}
+        lacking = {"anchors", "reward_parts"}
         kinds = "advantage", "factor", "weight"
         return [e.name for e in reweight.schemes() if e.kind in kinds and lacking.isdisjoint(e.reads) and not e.no_default]
 
@@ -424,9 +430,10 @@ class MultiplierTest(Case):
         given = {"teacher_logprobs": r.ref_logprobs, "rollout_logprobs": r.logprobs, "logprobs": r.logprobs, "values": r.entropy}
         full = reweight.Batch(
             r.role, r.seq_offsets, r.group_ids, r.scores, r.span_ids, old_logprobs=r.old_logprobs, entropy=r.entropy,
-            advantages=r.advantages, token_rewards=token_rewards, sum_sq_probs=np.exp(r.logprobs), **given,
+            advantages=r.advantages, token_rewards=token_rewards, sum_sq_probs=np.exp(r.logprobs),
+            span_rewards=np.concatenate(self.turn_rewards()), **given,
         )  # fmt: skip
-        given["sum_sq_probs"] = full.sum_sq_probs
+        given.update(sum_sq_probs=full.sum_sq_probs, span_rewards=self.turn_rewards())
         computed = 0
         for name in self.computable():
             with self.subTest(name):
@@ -462,6 +469,70 @@ class MultiplierTest(Case):
         self.assertBits(token_advantages(None, r.mask, **arguments), want)
         self.assertEqual(log["credit/not_finite"], 2)
 
+    def test_turn_rewards(self):
+        """A turn whose tokens the loss lacks gives its reward to the turn before it, and a trajectory without a token all its
+        rewards to its own; what is no list of numbers for the turns is an error that says where."""
+        mask = np.array([[1, 1, 0, 1, 1, 0, 1, 1], [1, 0, 1, 1, 0, 0, 1, 0], [1, 1, 1, 0, 0, 1, 1, 0], [0] * 8], np.uint8)
+        lost = mask.copy()
+        lost[0, 3:5], lost[1, 0], lost[2] = 0, 0, 0
+        groups, rewards = np.zeros(4, np.int32), np.array([1, -2, 0.5, 0.25], np.float32)
+        turns = [[0.5, 1, 2], [4, 8, 16], [32, 64], [128, 256]]
+        more = dict(rewards=rewards, group_ids=groups, credit=Credit("turn_returns"), aggregation="token_sum")
+        log = {}
+        got = token_advantages(None, lost, sampled=mask, span_rewards=turns, log=log, **more)
+        want = formulas.turn_returns(rewards + [0, 0, 96, 384], [[1.5, 2], [8, 16], [], []], lost, groups)
+        self.assertTrue(want.any(1)[:2].all())
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+        self.assertEqual(log["credit/mixed_groups"], 1)
+        of_torch = [torch.tensor(row) for row in turns] if torch else turns
+        for given in [np.array(row) for row in turns], of_torch, tuple(map(tuple, turns)):
+            self.assertBits(token_advantages(None, lost, sampled=mask, span_rewards=given, **more), got)
+        for same, mixed in ([[1, 1, 1], [0, 3, 0], [3, 0], [3]], 0), ([[1, 1, 1], [0, 3, 1], [3, 0], [3]], 1):
+            token_advantages(None, mask, span_rewards=same, log=log, **{**more, "rewards": np.zeros(4, np.float32)})
+            self.assertEqual(log["credit/mixed_groups"], mixed)
+        walked = 0
+        of_turn = "want a list of numbers, one for each turn of the trajectory"
+        for wrong, message in (
+            (None, "span_rewards is None, want 4, the rewards of the turns of each trajectory"),
+            (1.0, "span_rewards is a float, want 4, the rewards of the turns of each trajectory"),
+            (turns[:3], "span_rewards has 3 elements, want 4, the rewards of the turns of each trajectory"),
+            ([*turns, [1]], "span_rewards has 5 elements, want 4, the rewards of the turns of each trajectory"),
+            ([[1, 2], *turns[1:]], "span_rewards[0] has 2 numbers, want 3, one for each turn of the trajectory"),
+            ([*turns[:2], [1, 2, 3], []], "span_rewards[2] has 3 numbers, want 2, one for each turn of the trajectory"),
+            ([*turns[:2], [], []], "span_rewards[2] has 0 numbers, want 2, one for each turn of the trajectory"),
+            ([turns[0], None, *turns[2:]], f"span_rewards[1] is None, {of_turn}"),
+            ([turns[0], 1.5, *turns[2:]], f"span_rewards[1] is a float, {of_turn}"),
+            ([turns[0], "abc", *turns[2:]], f"span_rewards[1] is a str, {of_turn}"),
+            ([turns[0], ["1", "2", "3"], *turns[2:]], f"span_rewards[1] is a list, {of_turn}"),
+            ([turns[0], [1, None, 3], *turns[2:]], f"span_rewards[1] is a list, {of_turn}"),
+            ([turns[0], [[1], [2], [3]], *turns[2:]], f"span_rewards[1] is a list, {of_turn}"),
+            ([turns[0], [[1], [2, 3], 4], *turns[2:]], f"span_rewards[1] is a list, {of_turn}"),
+            ([turns[0], {1: 2}, *turns[2:]], f"span_rewards[1] is a dict, {of_turn}"),
+            ([turns[0], [1, np.nan, 3], *turns[2:]], "span_rewards[1, 1] is NaN, want a finite number"),
+            ([*turns[:3], [-np.inf]], "span_rewards[3, 0] is -Inf, want a finite number"),
+            ([turns[0], [1, 2, 1e39], *turns[2:]], "span_rewards[1, 2] is +Inf, want a finite number"),
+        ):
+            with self.subTest(message):
+                with self.assertRaises(reweight.InputError) as caught:
+                    token_advantages(None, mask, span_rewards=wrong, **more)
+                self.assertEqual(str(caught.exception), message)
+                walked += 1
+        self.assertEqual(walked, 18)
+        with self.assertRaisesRegex(reweight.InputError, "rewards is None"):
+            token_advantages(None, mask, span_rewards=turns, **{**more, "rewards": None})
+        # Of processes, one of which has nothing.
+        parts = []
+        for rank in None, 0, 1, 2:  # the first time, what each has is kept
+            for i, own in enumerate((slice(0, 1), slice(0, 0), slice(1, 4))):
+                if rank in (None, i):
+                    part = token_advantages(
+                        None, lost[own], sampled=mask[own], span_rewards=turns[own],
+                        gather=lambda x: (parts.append(x) or [x], 0) if rank is None else (parts, rank),
+                        **{**more, "rewards": rewards[own], "group_ids": groups[own]},
+                    )  # fmt: skip
+                    if rank is not None:
+                        self.assertBits(part, got[own])
+
     def test_unscored(self):
         """A trajectory that nobody scored is as if it were not in the batch, and gets 0; so does one whose fellows nobody
         scored. One process, and three."""
@@ -474,11 +545,11 @@ class MultiplierTest(Case):
         compared[places[2][0]] = False
         lengths, at = np.diff(r.seq_offsets), np.append(0, np.cumsum(np.diff(r.seq_offsets)))
         names = ["token_ids", "old_logprobs", "entropy"]
-        sum_sq_probs = np.exp(r.old_logprobs)
+        sum_sq_probs, turns = np.exp(r.old_logprobs), self.turn_rewards()
         computed = 0
         for e in reweight.schemes():
             need = {name for names in e.reads for name in names.split("|")}
-            if e.kind not in ("advantage", "weight") or need.isdisjoint(["rewards", "token_rewards"]) or not need.isdisjoint(["span_rewards", "values"]):
+            if e.kind not in ("advantage", "weight") or need.isdisjoint(["rewards", "token_rewards"]) or not need.isdisjoint(["anchors", "values"]):
                 continue
             with self.subTest(e.name):
                 chosen = compared if "group_ids" in need else scored
@@ -486,7 +557,9 @@ class MultiplierTest(Case):
                 part = reweight.Batch(
                     r.role[tokens], np.append(0, np.cumsum(lengths[chosen])), r.group_ids[chosen], scores[chosen],
                     entropy=r.entropy[tokens], old_logprobs=r.old_logprobs[tokens], sum_sq_probs=sum_sq_probs[tokens],
+                    span_rewards=np.concatenate([x for x, there in zip(turns, chosen) if there]),
                 )  # fmt: skip
+                part.span_ids = reweight.spans_from_mask(part.role, part.seq_offsets)
                 want = np.zeros(len(r.mask), np.float32)
                 if e.kind == "weight":
                     want[tokens] = r.advantages[tokens] * reweight.group_filter(part)
@@ -499,7 +572,7 @@ class MultiplierTest(Case):
                     np.testing.assert_allclose(want, exact[r.trajectory] * r.mask, atol=1e-6)
                 more = dict(credit=Credit(e.name), aggregation="token_sum")
                 got = token_advantages(
-                    r.advantages, r.mask, **self.arguments(rewards=scores, sum_sq_probs=sum_sq_probs, log=log, **more)
+                    r.advantages, r.mask, **self.arguments(rewards=scores, span_rewards=turns, sum_sq_probs=sum_sq_probs, log=log, **more)
                 )  # fmt: skip
                 self.assertBits(got + 0, want + 0)  # no -0
                 self.assertEqual(log["credit/unscored"], (~scored).sum())
@@ -512,13 +585,13 @@ class MultiplierTest(Case):
                             got = token_advantages(
                                 r.advantages[cut], r.mask[cut], seq_offsets=r.seq_offsets[first : end + 1] - at[first],
                                 sum_sq_probs=sum_sq_probs[cut], rewards=scores[first:end], group_ids=r.group_ids[first:end],
-                                gather=lambda x: (sent.append(x) or [x], 0) if rank is None else (sent, rank),
+                                span_rewards=turns[first:end], gather=lambda x: (sent.append(x) or [x], 0) if rank is None else (sent, rank),
                                 **{name: getattr(r, name)[cut] for name in names}, **more,
                             )  # fmt: skip
                             if rank is not None:
                                 self.assertBits(got + 0, want[cut] + 0)
                 computed += 1
-        self.assertEqual(computed, 13)
+        self.assertEqual(computed, 14)
         # An error has the place in the whole batch.
         with self.assertRaisesRegex(reweight.InputError, r"rewards\[3\] is \+Inf"):
             self.call(credit=Credit("rloo"), rewards=np.where(np.arange(32) == 3, np.inf, scores))
@@ -558,7 +631,7 @@ class MultiplierTest(Case):
                         log = {}
                         got = token_advantages(
                             mask, mask, credit=Credit(name), aggregation=aggregation, token_ids=mask, tokenizer=Tokenizer([]),
-                            rewards=[], group_ids=[], log=log, **dict.fromkeys(arrays, mask), **more,
+                            rewards=[], span_rewards=[], group_ids=[], log=log, **dict.fromkeys(arrays, mask), **more,
                         )  # fmt: skip
                         self.assertIs(type(got), type(mask))
                         if layout == "nested":

@@ -33,7 +33,7 @@ from datasets import Dataset
 from support import environment, needs_go, program
 from test_show import sections
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig
 from trl import GRPOTrainer as Original
 from trl import RLOOTrainer
@@ -843,6 +843,170 @@ def rewards_of_process(folder):
     np.savez(f"{folder}/{rank}.npz", **arrays)
 
 
+def game(prompts, trainer, cut=False):
+    """Games of one to three turns, with a reward of each turn. The loss lacks the sixth game: by env_mask, or because the
+    completion has no end, and TRL leaves it out."""
+    g = np.random.default_rng([trainer.state.global_step, trainer.accelerator.process_index])
+    out = defaultdict(list)
+    for i, prompt in enumerate(prompts):
+        ids, mask = [], []
+        turns = int(g.integers(1, 4))
+        for said in g.integers(4, len(WORDS), (turns, 5)).tolist():
+            ids += [*said[:2], 2, *said[2:4], 3, said[4], 8, 9]
+            mask += [1] * 7 + [0] * 2
+        out["prompt_ids"].append(trainer._tokenizer(prompt)["input_ids"])
+        out["completion_ids"].append(ids if cut and i == 5 else ids + [1])
+        out["env_mask"].append([0] * (len(ids) + 1) if i == 5 and not cut else mask + [0] * (not cut or i != 5))
+        out["span_rewards"].append(g.normal(size=turns).tolist())
+    return {**out, "logprobs": None}
+
+
+class Turns(unittest.TestCase):
+    """Rewards of turns, which rollout_func returns as span_rewards."""
+
+    CREDIT = Credit("turn_returns+actfocus")
+
+    @classmethod
+    def played(cls, steps=3, rollout=game, **options):
+        """Trains, and returns of each step what the rollout returned, the rewards, TRL's batch with the credit, the policy
+        before the step, and its gradient."""
+        rollouts, rewards, outputs, policies, gradients = [], [], [], [], []
+
+        def rollout_func(prompts, trainer):
+            rollouts.append(rollout(prompts, trainer))
+            return rollouts[-1]
+
+        def outcome(completions, span_rewards, **_):
+            """The sum of the rewards of turns reaches reward functions too, and one completion is not scored."""
+            assert span_rewards == rollouts[-1]["span_rewards"]
+            rewards.append([None if i == 6 else c.count("Left") - 0.1 * len(c.split()) for i, c in enumerate(completions)])
+            return rewards[-1]
+
+        class Kept(GRPOTrainer):
+            def _generate_and_score_completions(self, inputs):
+                outputs.append(dict(super()._generate_and_score_completions(inputs)))
+                return dict(outputs[-1])
+
+        class Look(TrainerCallback):
+            def on_pre_optimizer_step(self, args, state, control, model, **_):
+                policies.append({name: x.detach().clone() for name, x in model.named_parameters()})
+                gradients.append({name: numpy(x.grad) for name, x in model.named_parameters()})
+
+        made = trainer(
+            functools.partial(Kept, credit=cls.CREDIT), rollout_func=rollout_func, reward_funcs=outcome, max_steps=steps,
+            optim="sgd", learning_rate=0.1, max_grad_norm=1e9, max_completion_length=32, **options,
+        )  # fmt: skip
+        made.add_callback(Look())
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+            made.train()
+        return made, said.getvalue(), list(zip(rollouts, rewards, outputs, policies, gradients))
+
+    @classmethod
+    def wanted(cls, ids, mask, rewards, turns, groups):
+        """The advantages by the formulas, in float64."""
+        zero = np.zeros(mask.shape)
+        w, _, role = weights_and_factors(ids, mask, zero, zero, groups, credit=cls.CREDIT)
+        assert (role == 2).any()
+        rewards = np.array(rewards, np.float64)  # None is NaN
+        there, scored = mask.any(1), ~np.isnan(rewards)
+        rewards = rewards + [0 if x else sum(row) for x, row in zip(there, turns)]
+        turns = [row if x else [] for x, row in zip(there, turns)]
+        A = zero.copy()
+        A[scored] = formulas.turn_returns(rewards[scored], [x for x, s in zip(turns, scored) if s], mask[scored], groups[scored])
+        return A * w * mask.sum() / w.sum()
+
+    def test_steps(self):
+        """The advantages of three steps, and the gradient that trains, against float64."""
+        for name, options in {
+            "env_mask": {},
+            "mask_truncated_completions": dict(rollout=functools.partial(game, cut=True), mask_truncated_completions=True),
+        }.items():
+            with self.subTest(name):
+                made, said, steps = self.played(**options)
+                self.assertEqual(len(steps), 3)
+                self.assertIn("the advantages of returns of turns in the place of the trainer's", said)
+                worst = [0.0, 0.0]
+                for rollout, rewards, output, policy, gradient in steps:
+                    mask = numpy(output["completion_mask"] * output["tool_mask"]) != 0
+                    self.assertEqual(mask.any(1).tolist(), [i != 5 for i in range(8)])
+                    self.assertGreater(len({len(row) for row in rollout["span_rewards"]}), 1)
+                    want = self.wanted(output["completion_ids"].numpy(), mask, rewards, rollout["span_rewards"], np.arange(8) // 4)
+                    worst[0] = max(worst[0], np.abs(numpy(output["advantages"]) - want).max() / np.abs(want).max())
+                    exact = model().double()
+                    exact.load_state_dict({n: x.double() for n, x in policy.items()})
+                    ids = torch.cat([output["prompt_ids"], output["completion_ids"]], 1)
+                    attention = torch.cat([output["prompt_mask"], output["completion_mask"]], 1)
+                    logits = exact(input_ids=ids, attention_mask=attention).logits[:, output["prompt_ids"].shape[1] - 1 : -1]
+                    logps = torch.log_softmax(logits, -1).gather(-1, output["completion_ids"][..., None])[..., 0]
+                    (-(logps * torch.from_numpy(want))[torch.from_numpy(mask)].sum() / mask.sum()).backward()
+                    for n, x in exact.named_parameters():
+                        worst[1] = max(worst[1], np.abs(gradient[n] - numpy(x.grad)).max() / np.abs(numpy(x.grad)).max())
+                sys.stderr.write(f"\nTRL, rewards of turns: advantages within {worst[0]:.1e}, gradients within {worst[1]:.1e}\n")
+                self.assertLess(worst[0], 1e-5)
+                self.assertLess(worst[1], 1e-4)
+                log = [entry for entry in made.state.log_history if "credit/mixed_groups" in entry]
+                self.assertEqual([(entry["credit/mixed_groups"], entry["credit/unscored"]) for entry in log], [(1, 1)] * 3)
+
+    def test_two_processes(self):
+        """A group lies in both: the baselines are those of the whole."""
+        with tempfile.TemporaryDirectory() as folder:
+            run = "torch.distributed.run", "--standalone", "--nproc-per-node=2"
+            command = [sys.executable, "-m", *run, __file__, folder, "turns"]
+            environ = environment(OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true")
+            done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            parts = [np.load(f"{folder}/{rank}.npz") for rank in range(2)]
+        ids, mask, got, rewards, turns = (np.concatenate([p[x] for p in parts]) for x in ("ids", "mask", "got", "rewards", "turns"))
+        want = self.wanted(ids, mask, rewards, [row[~np.isnan(row)] for row in turns], np.arange(12) // 4)
+        self.assertLess(np.abs(got - want).max(), 1e-5 * np.abs(want).max())
+
+    def test_errors(self):
+        """What is missing or does not fit is an error before any update, which says how TRL gives it."""
+        way = (
+            "in TRL, rollout_func returns the rewards of turns as span_rewards, a list for each completion, with a number for "
+            "each run of tokens of the policy"
+        )
+        with self.assertRaises(InputError) as caught:
+            trainer(functools.partial(GRPOTrainer, credit=self.CREDIT))
+        self.assertEqual(str(caught.exception), f"scheme reads span_rewards, but the trainer has no rollout_func: {way}")
+        none = "span_rewards is None, want 8, the rewards of the turns of each trajectory"
+        for name, change, message in (
+            ("missing", lambda out: out.pop("span_rewards"), none),
+            ("None", lambda out: out.update(span_rewards=None), none),
+            ("one number", lambda out: out["span_rewards"].__setitem__(3, 1.0), "span_rewards[3] is a float, want a list of numbers"),
+            ("one more turn", lambda out: out["span_rewards"][1].append(1.0), "span_rewards[1] has 4 numbers, want 3"),
+            ("none of a game", lambda out: out["span_rewards"][1].clear(), "span_rewards[1] has 0 numbers, want 3"),
+            ("NaN", lambda out: out["span_rewards"][1].__setitem__(1, np.nan), "span_rewards[1, 1] is NaN, want a finite number"),
+            ("one more game", lambda out: out["span_rewards"].append([1.0]), "span_rewards has 9 elements, want 8"),
+        ):
+            with self.subTest(name):
+
+                def rollout(prompts, trainer):
+                    out = game(prompts, trainer)
+                    change(out)
+                    return out
+
+                made = trainer(functools.partial(GRPOTrainer, credit=self.CREDIT), rollout_func=rollout)
+                before = {n: x.detach().clone() for n, x in made.model.named_parameters()}
+                with contextlib.redirect_stdout(io.StringIO()), self.assertRaises(InputError) as caught:
+                    made.train()
+                self.assertEqual(str(caught.exception).split(": ")[1], way)
+                self.assertTrue(str(caught.exception).startswith(message), caught.exception)
+                self.assertIs(made.rollout_func, rollout)
+                for n, x in made.model.named_parameters():
+                    self.assertTrue(torch.equal(x, before[n]), n)
+
+
+def turns_of_process(folder):
+    """One of two processes: a step, and what it saw."""
+    made, _, [(rollout, rewards, output, *_)] = Turns.played(1, per_device_train_batch_size=6, folder=folder)
+    arrays = {"ids": output["completion_ids"], "got": output["advantages"], "mask": output["completion_mask"] * output["tool_mask"]}
+    wide = {name: np.pad(a.numpy(), ((0, 0), (0, 40 - a.shape[1]))) for name, a in arrays.items()}
+    turns = [row + [np.nan] * (3 - len(row)) for row in rollout["span_rewards"]]
+    wide.update(mask=wide["mask"] != 0, rewards=np.array(rewards, np.float64), turns=np.array(turns))
+    np.savez(f"{folder}/{made.accelerator.process_index}.npz", **wide)
+
+
 class Losses(unittest.TestCase):
     """GRPOTrainer._compute_loss of the advantages that the adapter makes, and its gradient, against the formulas."""
 
@@ -1052,6 +1216,6 @@ def process(folder):
 
 if __name__ == "__main__":
     if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
-        (rewards_of_process if sys.argv[2:] else process)(sys.argv[1])
+        {"": process, "rewards": rewards_of_process, "turns": turns_of_process}["".join(sys.argv[2:])](sys.argv[1])
     else:
         unittest.main()

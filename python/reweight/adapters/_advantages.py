@@ -14,7 +14,7 @@ from . import _tags
 from ._credit import Credit
 from ._layout import Layout, to_numpy
 from ._pages import first_answered
-from ._step import TrainerStep, finite, mixed, multipliers, outcomes, per_trajectory, product, scalars
+from ._step import TrainerStep, finite, mixed, multipliers, of_turns, outcomes, per_trajectory, product, scalars
 
 AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "token_sum")
 
@@ -31,6 +31,7 @@ def token_advantages(
     token_ids: Any = None,
     tokenizer: Any = None,
     rewards: Any = None,
+    span_rewards: Any = None,
     group_ids: Any = None,
     seq_offsets: Any = None,
     prompt_ids: Any = None,
@@ -61,6 +62,10 @@ def token_advantages(
         the reward of the last token of each trajectory. NaN marks a trajectory that nobody scored: what is
         computed from rewards is 0 for it, and for the others as if it were not in the batch. A trajectory
         that is then alone in its group gets 0 too.
+    span_rewards: the rewards of turns, for schemes that read them: B sequences of numbers, one per trajectory, each with
+        one number for each turn. A turn is a response. rewards must not have them in it again. The reward of a turn
+        whose tokens mask lacks comes with the turn before it, and where a trajectory has no token in mask, the
+        rewards of its turns are added to its reward.
     group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
     prompt_ids: the tokens before the tokens of mask, B sequences; for pages and files of batches alone.
     weights: of each token, of the layout of mask, at least 0: they are multiplied into those of the scheme. The weights
@@ -84,7 +89,8 @@ def token_advantages(
                                           guard leaves alone
         credit/not_finite                 tokens of which a value that is read is not finite
         credit/unscored                   trajectories whose reward is NaN, if the scheme reads rewards
-        credit/mixed_groups               share of the groups of two or more in which rewards differ, if given
+        credit/mixed_groups               share of the groups of two or more in which rewards differ, if given,
+                                          with those of turns if the scheme reads them
         credit/multiplier_action, credit/multiplier_reasoning
                                           mean m of them: what the advantages are multiplied by
         credit/grad_scale                 the norm of the loss's gradient by the log-probabilities at the old policy,
@@ -139,6 +145,11 @@ def token_advantages(
             if len(x) != len(layout.lengths):
                 raise reweight.InputError(name, f"has {len(x)} elements, want {len(layout.lengths)}, one per trajectory")
             rows[name] = to_numpy(x) if name == "group_ids" else to_numpy(x).astype(np.float32)
+    if "span_rewards" in wanted:
+        rows["span_rewards"], sums = of_turns(span_rewards, response, kept, layout.offsets)
+        if rewards is not None:  # else the scheme says so
+            rows["returns"] = rows["rewards"] + sums
+            rows["rewards"] = np.where(per_trajectory(kept, layout.offsets, np.int64) > 0, rows["rewards"], rows["returns"])
     rank, first, joined, parts = 0, 0, rows, [rows]
     if gather is not None:
         parts, rank = gather(rows)
@@ -146,7 +157,8 @@ def token_advantages(
         joined = {name: np.concatenate([part[name] for part in filled]) for name in rows}
         first = sum(len(part["role"]) for part in parts[:rank])
     if len(joined["lengths"]) == 0:  # a batch of the library has a trajectory: here two, without a token
-        two = {"lengths": np.zeros(2, np.int64), "group_ids": np.zeros(2, np.int64), "rewards": np.zeros(2, np.float32)}
+        two = {"lengths": np.zeros(2, np.int64), "group_ids": np.zeros(2, np.int64)}
+        two.update(rewards=np.zeros(2, np.float32), returns=np.zeros(2, np.float32))
         joined = {**joined, **{name: x for name, x in two.items() if name in joined}}
     made, step = _computed(joined, credit, aggregation, log)
     notes: List[str] = []
@@ -228,6 +240,7 @@ def _computed(
         batch.entropy = -rows["old_logprobs"]
     if "group_ids" in rows:
         batch.group_ids = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
+    batch.span_rewards = rows.get("span_rewards")
     if "span_ids" in wanted:
         batch.span_ids = reweight.spans_from_mask(sampled, offsets)
     if "token_rewards" in wanted and batch.token_rewards is None and rewards is not None:
@@ -244,7 +257,7 @@ def _computed(
         if "ambiguous" in rows:
             log["credit/ambiguous"] = float(rows["ambiguous"].sum())
         if rewards is not None and "group_ids" in rows:
-            log["credit/mixed_groups"] = mixed(rewards[scored], np.asarray(batch.group_ids)[scored])
+            log["credit/mixed_groups"] = mixed(rows.get("returns", rewards)[scored], np.asarray(batch.group_ids)[scored])
     made *= weights
     # By whole batch or by trajectory: what the sum of the losses is to be multiplied by, and what the trainer divides it by.
     scale, divisor = np.ones(1, np.float32), np.ones(1, np.float32)

@@ -243,6 +243,7 @@ class Credit:
         one = reweight.Batch(np.ones((2, 2), np.uint8), old_logprobs=x, ref_logprobs=x, ref_energy=x, ref_entropy=x)
         one.advantages, one.token_rewards, one.entropy = x, x, -x
         one.group_ids, one.rewards = np.zeros(2, np.int32), np.arange(2, dtype=np.float32)
+        one.span_rewards = one.rewards
         one.span_ids = np.repeat(np.arange(2, dtype=np.int32), 2).reshape(2, 2)
         try:
             step.credit(one)

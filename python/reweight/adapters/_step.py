@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, Iterable, List, Mapping, Set
+from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,10 @@ import numpy.typing as npt
 import reweight
 
 from .._catalogue import Entry
+from .._errors import described, shown
 from .._generated import SIGNAL_ARRAYS
 from .._step import Step
+from ._layout import to_numpy
 
 _LARGEST = 1e30  # of an entropy that AEM takes
 _REWARDS = ("rewards", "token_rewards")
@@ -115,10 +117,16 @@ class TrainerStep(Step):
         lengths = np.diff(np.asarray(batch.seq_offsets))
         tokens = np.repeat(chosen, lengths)
         part = reweight.Batch(np.asarray(batch.role)[tokens], np.append(0, np.cumsum(lengths[chosen])))
+        where: Dict[str, Any] = dict.fromkeys(_PER_TRAJECTORY, chosen)
+        if "span_rewards" in names:
+            spans = np.asarray(batch.span_ids)
+            there = tokens & (spans >= 0)
+            where["span_rewards"] = np.unique(spans[there])
+            batch = dataclasses.replace(batch, span_ids=self.numbered(there, spans))
         for name in names - {"seq_offsets"}:
             x = getattr(batch, name)
             if x is not None:  # else the entry says so
-                setattr(part, name, np.asarray(x)[chosen if name in _PER_TRAJECTORY else tokens])
+                setattr(part, name, np.asarray(x)[where.get(name, tokens)])
         try:
             made[tokens] = super()._compute(e, part)
         except reweight.InputError as error:
@@ -154,6 +162,53 @@ def outcomes(rewards: npt.NDArray[np.float32], kept: npt.NDArray[np.bool_], offs
     of_tokens = np.zeros(len(kept), np.float32)
     of_tokens[places[last[answered]]] = rewards[answered]
     return of_tokens
+
+
+def of_turns(
+    given: Any, sampled: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int64]
+) -> Tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Returns the rewards of the turns that have a token of the loss, and the sum of all rewards of each trajectory.
+
+    given: of each trajectory the rewards of its turns, the runs of sampled tokens. The reward of a turn without a token
+    of the loss comes with the turn before it. A trajectory without a sampled token may have any number of rewards."""
+    if not hasattr(given, "__len__") or len(given) != len(offsets) - 1:
+        found = f"has {len(given)} elements" if hasattr(given, "__len__") else f"is {described(given)}"
+        raise reweight.InputError("span_rewards", f"{found}, want {len(offsets) - 1}, the rewards of the turns of each trajectory")
+    begins = sampled.copy()
+    begins[1:] &= ~sampled[:-1]
+    starts = offsets[:-1][offsets[:-1] < len(sampled)]
+    begins[starts] = sampled[starts]
+    alive = np.zeros(begins.sum(), bool)
+    alive[(np.cumsum(begins) - 1)[kept]] = True
+    turns, sums, found, first = per_trajectory(begins, offsets, np.int64).tolist(), [], [np.zeros(0, np.float32)], 0
+    for q, n in enumerate(turns):
+        rewards = _numbers(given[q], q)
+        if n not in (0, len(rewards)):
+            raise reweight.InputError("span_rewards", f"has {len(rewards)} numbers, want {n}, one for each turn of the trajectory", q)
+        sums.append(rewards.sum())
+        there = alive[first : first + n]
+        for k in range(n - 1, 0, -1):
+            if not there[k]:
+                rewards[k - 1] += rewards[k]
+        found.append(rewards[:n][there])
+        first += n
+    return np.concatenate(found), np.array(sums, np.float32)
+
+
+def _numbers(row: Any, q: int) -> npt.NDArray[np.float32]:
+    """Returns the rewards of the turns of trajectory q."""
+    try:
+        x = to_numpy(row)
+    except (TypeError, ValueError):  # of lists of different lengths
+        x = np.asarray(None)
+    if x.ndim != 1 or x.dtype.kind not in "fiub":
+        raise reweight.InputError("span_rewards", f"is {described(row)}, want a list of numbers, one for each turn of the trajectory", q)
+    with np.errstate(over="ignore"):
+        rewards = np.array(x, np.float32)
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if len(bad):
+        raise reweight.InputError("span_rewards", f"is {shown(rewards[bad[0]])}, want a finite number", (q, int(bad[0])))
+    return rewards
 
 
 def scalars(

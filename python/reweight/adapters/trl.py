@@ -23,10 +23,11 @@ old_per_token_logps, else those of vLLM, sampling_per_token_logps. Where there a
 more forward pass of the policy is made without gradients; Credit(entropy="surprisal") saves it. Credit(signal="energy"),
 ActFocus's own signal, takes what the reference's forward pass leaves in the head of install(head=True). Sums and groups
 are those of all processes. Rewards are the weighted sums of what _calculate_rewards returns, and as for TRL a completion
-that no function scored has none. A batch that Credit(save_every=50) writes takes that forward pass too. The scalars of
-token_advantages are in TRL's log. TRL's table of completions keeps the advantages of whole completions.
-Credit(show_every=50) counts generation batches, not those of an evaluation, and so do save_every and audit_every, whose
-audits go on from those of the checkpoint that a run is resumed from.
+that no function scored has none. Rewards of turns are what rollout_func returns as span_rewards. A batch that
+Credit(save_every=50) writes takes that forward pass too. The scalars of token_advantages are in TRL's log. TRL's table of
+completions keeps the advantages of whole completions. Credit(show_every=50) counts generation batches, not those of an
+evaluation, and so do save_every and audit_every, whose audits go on from those of the checkpoint that a run is resumed
+from.
 """
 
 from __future__ import annotations
@@ -68,6 +69,10 @@ _AGGREGATIONS = {
 _NO_PLACE = (
     "has one ratio and one advantage per completion, and no place for weights of tokens: use GRPOTrainer; "
     'its scale_rewards="none" gives the advantages of RLOO times (n-1)/n for n generations'
+)
+_TURNS = (
+    "in TRL, rollout_func returns the rewards of turns as span_rewards, a list for each completion, with a number for each "
+    "run of tokens of the policy"
 )
 _ASYNC = "trl.experimental.async_grpo.async_grpo_trainer"
 # What TRL does itself, by its options.
@@ -205,7 +210,7 @@ def _check_trl(credit: Credit) -> Tuple[Any, str]:
             "install(None, head=True) where a subclass has the credit; and a reference model, by GRPOConfig(beta=...) above 0"
         )
         raise InputError("signal", problem)
-    credit.check("TRL", _OWN, ("entropy", "ref_energy"), audits=True)
+    credit.check("TRL", _OWN, ("entropy", "ref_energy", "span_rewards"), audits=True)
     forward = ("attention_mask", "compute_entropy")
     find_hook("TRL", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
     found = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
@@ -238,6 +243,8 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
     if needed and trainer.beta == 0:
         problem = f"reads {needed[0]}, for which TRL needs a reference model: set GRPOConfig(beta=...) above 0, which is not"
         raise InputError("scheme", f'{problem} the beta of Credit, or use Credit(signal="surprisal") for ActFocus')
+    if "span_rewards" in credit.reads and getattr(trainer, "rollout_func", None) is None:
+        raise InputError("scheme", f"reads span_rewards, but the trainer has no rollout_func: {_TURNS}")
 
 
 def _begin_audits(trainer: Any, credit: Credit, report: Report) -> None:
@@ -275,7 +282,8 @@ def _credited(
         return generate(inputs)
     trainer._reweight_credited = True
     energies_of = _head.energies(trainer) if "ref_energy" in credit.reads else contextlib.nullcontext([None])
-    with energies_of as energies, _scores(trainer) as scores:
+    rollouts_of = _returned(trainer, "rollout_func") if "span_rewards" in credit.reads else contextlib.nullcontext([])
+    with energies_of as energies, _returned(trainer, "_calculate_rewards") as scores, rollouts_of as rollouts:
         output = generate(inputs)
     audit = trainer._reweight_audit if credit.audited else None
     due = audit is not None and audit.due()
@@ -310,6 +318,7 @@ def _credited(
         ref_energy=energies[-1],  # the reference is the last model that TRL has score the completions
         entropy=entropy if saves or "entropy" in credit.reads else None,
         rewards=rewards,
+        span_rewards=rollouts[-1].get("span_rewards") if rollouts else None,
         group_ids=groups,
         weights=weights,
         gather=lambda part: (_parts(part), rank),
@@ -317,7 +326,12 @@ def _credited(
         batch_name=batch_name(trainer.args.run_name or trainer.args.output_dir, trainer.state.global_step + 1),
     )
     log: Dict[str, float] = {}
-    output["advantages"] = compute(advantages.expand_as(mask), credit=credit, aggregation=aggregation, log=log)
+    try:
+        output["advantages"] = compute(advantages.expand_as(mask), credit=credit, aggregation=aggregation, log=log)
+    except InputError as error:
+        if error.argument != "span_rewards":
+            raise
+        raise InputError("span_rewards", f"{error.problem}: {_TURNS}", error.index) from None
     report.batch(f"{trainer.loss_type} ({aggregation})", log, trainer.accelerator.is_main_process)
     if audit:
         log.update(audit.weights_log())
@@ -377,28 +391,29 @@ def _images(trainer: Any, output: Dict[str, Any]) -> Dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _scores(trainer: Any) -> Iterator[List[Any]]:
-    """Gives a list, to which every call of the trainer's _calculate_rewards within adds what it returns: the score of each
-    completion of all processes by each reward function, NaN where a function gave none."""
-    scores: List[Any] = []
-    calculate, own = trainer._calculate_rewards, "_calculate_rewards" in vars(trainer)
+def _returned(trainer: Any, name: str) -> Iterator[List[Any]]:
+    """Gives a list, to which every call of the trainer's function of that name within adds what it returns."""
+    found: List[Any] = []
+    function, own = getattr(trainer, name), name in vars(trainer)
 
-    def calculate_rewards(*args: Any, **options: Any) -> Any:
-        scores.append(calculate(*args, **options))
-        return scores[-1]
+    def call(*args: Any, **options: Any) -> Any:
+        found.append(function(*args, **options))
+        return found[-1]
 
-    trainer._calculate_rewards = calculate_rewards
+    setattr(trainer, name, call)
     try:
-        yield scores
+        yield found
     finally:
         if own:
-            trainer._calculate_rewards = calculate
+            setattr(trainer, name, function)
         else:
-            del trainer._calculate_rewards
+            delattr(trainer, name)
 
 
 def _rewards(trainer: Any, scores: List[Any], rows: int, rank: int, credit: Credit, audited: bool = False) -> Any:
-    """Returns the rewards of this process's completions, as TRL makes them of the scores: NaN where no function gave one."""
+    """Returns the rewards of this process's completions, as TRL makes them: NaN where no function gave one.
+
+    scores: what _calculate_rewards returned, the scores of the completions of all processes by each reward function."""
     needed = audited or not credit.reads.isdisjoint(("rewards", "token_rewards"))
     found, want = [len(of_call) for of_call in scores], rows * trainer.accelerator.num_processes
     if found != [want]:
