@@ -180,8 +180,8 @@ def of_turns(
     begins[starts] = sampled[starts]
     alive = np.zeros(begins.sum(), bool)
     alive[(np.cumsum(begins) - 1)[kept]] = True
-    turns, sums, found, first = per_trajectory(begins, offsets, np.int64).tolist(), [], [np.zeros(0, np.float32)], 0
-    for q, n in enumerate(turns):
+    sums, packed, first = [], [np.zeros(0, np.float32)], 0
+    for q, n in enumerate(per_trajectory(begins, offsets, np.int64).tolist()):
         rewards = _numbers(given[q], q)
         if n not in (0, len(rewards)):
             raise reweight.InputError("span_rewards", f"has {len(rewards)} numbers, want {n}, one for each turn of the trajectory", q)
@@ -190,9 +190,9 @@ def of_turns(
         for k in range(n - 1, 0, -1):
             if not there[k]:
                 rewards[k - 1] += rewards[k]
-        found.append(rewards[:n][there])
+        packed.append(rewards[:n][there])
         first += n
-    return np.concatenate(found), np.array(sums, np.float32)
+    return np.concatenate(packed), np.array(sums, np.float32)
 
 
 def _numbers(row: Any, q: int) -> npt.NDArray[np.float32]:

@@ -282,7 +282,9 @@ def _credited(
         return generate(inputs)
     trainer._reweight_credited = True
     energies_of = _head.energies(trainer) if "ref_energy" in credit.reads else contextlib.nullcontext([None])
-    rollouts_of = _returned(trainer, "rollout_func") if "span_rewards" in credit.reads else contextlib.nullcontext([])
+    rollouts_of: Any = contextlib.nullcontext([])
+    if "span_rewards" in credit.reads:
+        rollouts_of = _returned(trainer, "rollout_func")
     with energies_of as energies, _returned(trainer, "_calculate_rewards") as scores, rollouts_of as rollouts:
         output = generate(inputs)
     audit = trainer._reweight_audit if credit.audited else None
