@@ -394,7 +394,7 @@ class Audits(unittest.TestCase):
                 trained(it)
         it = made(self.credit("uniform"), self.folder / "run")
         with mock.patch.object(it, "_calculate_rewards", lambda *a, **k: torch.zeros(8, 1)), contextlib.suppress(RuntimeError):
-            with mock.patch.object(trl, "_scores", lambda _: contextlib.nullcontext([])), self.assertRaisesRegex(HookError, "the audit reads"):
+            with mock.patch.object(trl, "_returned", lambda *_: contextlib.nullcontext([])), self.assertRaisesRegex(HookError, "the audit reads"):
                 it.train()
 
     def test_other_adapters(self):
@@ -474,9 +474,9 @@ def process(folder):
         model = test_trl.model()
         for p, x in zip(model.parameters(), parameters):
             p.data.copy_(x)
-        every = trl._parts(rows[:-1])
+        every = trl._parts(rows[:-2])
         with contextlib.redirect_stderr(io.StringIO()):
-            alone.look(model, temperature, *(sum((list(part[i]) for part in every), []) for i in range(len(rows) - 1)), None)
+            alone.look(model, temperature, *(sum((list(part[i]) for part in every), []) for i in range(len(rows) - 2)), None, rows[-1])
     found["one"] = alone._total().report()
     torch.save(found, folder / f"{audit.rank}.pt")
 
