@@ -294,7 +294,8 @@ def train(job):
 
     kind, credit = trl.GRPOTrainer, {}
     if scheme == "actfocus":
-        kind, credit = reweight.adapters.trl.GRPOTrainer, {"credit": reweight.adapters.Credit("actfocus", signal="energy")}
+        paper = reweight.adapters.Credit("actfocus", alpha=0.1, beta=0.5, tags_as="reasoning", signal="energy")
+        kind, credit = reweight.adapters.trl.GRPOTrainer, {"credit": paper}
     with tempfile.TemporaryDirectory() as folder:
         trainer = kind(
             model=str(warm), processing_class=tokenizer(), rollout_func=roll, reward_funcs=lambda rewards, **_: rewards,
