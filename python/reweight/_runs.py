@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -20,7 +19,7 @@ import numpy as np
 
 from ._errors import InputError, printable
 from .audit import _COLOURS, _NORMAL, _STYLE, _table, student
-from .audit._command import _write
+from .audit._command import Parser, _write, command
 
 _DESCRIPTION = """Writes a page that compares training runs: reward, length and credit/* over the steps, with bands over seeds,
 and says how many seeds their difference would need. A setting is a folder of runs that differ in the seed
@@ -58,8 +57,8 @@ class Run(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
-    made = argparse.ArgumentParser("python -m reweight runs", description=_DESCRIPTION, allow_abbrev=False,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    raw = argparse.RawDescriptionHelpFormatter
+    made = Parser("python -m reweight runs", description=_DESCRIPTION, allow_abbrev=False, formatter_class=raw)
     made.add_argument("runs", metavar="[NAME=]PATH", nargs="+", help="a folder of runs, or a log; arguments of one NAME are one setting")
     made.add_argument("--out", metavar="FILE", default="runs.html", help="the page (%(default)s)")
     return made
@@ -67,19 +66,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit status: 2 for bad use."""
-    try:
-        options = parser().parse_args(arguments)
-    except SystemExit as exit:
-        return int(exit.code or 0)
-    try:
-        settings = read(options.runs)
-        text = compared(settings)
-        _write(Path(options.out), page(settings, text))
-    except (InputError, OSError) as error:
-        print(f"python -m reweight runs: {printable(' '.join(str(error).split()))}", file=sys.stderr)
-        return 2
-    print(f"{text}\n{printable(options.out)} has the curves")
-    return 0
+    return command(parser(), run, arguments)
+
+
+def run(options: argparse.Namespace) -> str:
+    """Writes the page, and returns what is printed."""
+    settings = read(options.runs)
+    text = compared(settings)
+    _write(Path(options.out), page(settings, text))
+    return f"{text}\n{printable(options.out)} has the curves"
 
 
 def read(arguments: Sequence[str]) -> Dict[str, List[Run]]:

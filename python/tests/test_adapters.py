@@ -382,6 +382,7 @@ class MultiplierTest(Case):
             'scheme has "nothing", want names of': {"scheme": "nothing"},
             "scheme has rloo and opo: both make the advantages": {"scheme": "rloo+opo"},
             "alpha is 0.4, an option of actfocus, which is not in the scheme gtpo": {"scheme": "gtpo", "alpha": 0.4},
+            'signal is "energy", which orders no tokens while beta is 0: give beta too': {"signal": "energy"},
             "options has aem, whose options are arguments of Credit: lambda_, guard": {"options": {"aem": {"guard": 0.0}}},
             r'options has "rloo", want entries of the scheme gtpo: \[gtpo\]': {"scheme": "gtpo", "options": {"rloo": {}}},
             r'options has "bonuss" of gtpo, want some of \[base bonus': {"scheme": "gtpo", "options": {"gtpo": {"bonuss": 1}}},

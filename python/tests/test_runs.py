@@ -84,6 +84,14 @@ class Runs(TestCase):
         self.assertIn('points="70.0,190.0 380.0,10.0 690.0,100.0"', page)  # the lowest is at 190, the highest at 10
         self.assertIn('points="70.0,190.0 380.0,190.0 690.0,190.0"', page)
 
+    def test_the_band_is_one_deviation(self):
+        """Of two runs at 0 and 2: 1 less and more the root of 2, which the axis ends with."""
+        for seed, reward in enumerate((0.0, 2.0)):
+            state(self.folder / "a" / f"seed-{seed}" / "trainer_state.json", [reward] * 4)
+        _, page = self.good(self.folder / "a")
+        for label in ">-0.414<", ">1<", ">2.41<":
+            self.assertIn(label, page)
+
     def test_many_steps_are_pieces(self):
         state(self.folder / "a" / "trainer_state.json", [float(i // 10) for i in range(600)])
         _, page = self.good(self.folder / "a")
@@ -197,6 +205,7 @@ class Runs(TestCase):
             (["nosuch\x1b"], "there is no such file or folder"), (["a="], "there is no such file"), (["a=nosuch*"], "no such file"),
             ([self.folder / "empty"], "where there is no trainer_state.json"), ([a, a], "twice, in 'a' and 'a'"),
             ([a, f"b={a}"], "twice, in 'a' and 'b'"), ([a, "--out", self.folder / "no" / "page"], "No such file"),
+            ([], "arguments are required"), ([a, "--nosuch\x1b"], "unrecognized arguments: --nosuch\\x1b"),
         ):  # fmt: skip
             with self.subTest(arguments=arguments):
                 errors = io.StringIO()

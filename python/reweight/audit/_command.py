@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -39,10 +39,17 @@ class Prompt(NamedTuple):
     labels: List[np.ndarray[Any, Any]]
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {printable(message)}\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
-    made = argparse.ArgumentParser("python -m reweight audit", description=_DESCRIPTION, allow_abbrev=False,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    raw = argparse.RawDescriptionHelpFormatter
+    made = Parser("python -m reweight audit", description=_DESCRIPTION, allow_abbrev=False, formatter_class=raw)
     made.add_argument("files", metavar="FILE", nargs="+", help="rollouts: any file that reweight reads, with token ids")
     made.add_argument("--model", required=True, help="directory or name of a causal language model of transformers")
     made.add_argument("--gguf", metavar="NAME", help="file of the model's directory with its weights, in GGUF")
@@ -65,14 +72,19 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit status: 2 for bad use."""
+    return command(parser(), run, arguments)
+
+
+def command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], str], arguments: Sequence[str]) -> int:
+    """Prints what run returns for the arguments, and returns the exit status: 2 for bad use."""
     try:
-        options = parser().parse_args(arguments)
+        options = parser.parse_args(arguments)
     except SystemExit as exit:
         return int(exit.code or 0)
     try:
         print(run(options))
     except (InputError, _program.CommandError, OSError) as error:
-        print(f"python -m reweight audit: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+        print(f"{parser.prog}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
