@@ -171,7 +171,7 @@ def options_of(files: Sequence[str], flags: Sequence[str]) -> argparse.Namespace
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             options = parser().parse_args([*flags, "--", *files])
     except SystemExit:
-        problem = (said.getvalue().splitlines() or [""])[-1].rpartition("error: ")[2]
+        problem = (said.getvalue().splitlines() or [""])[-1].removeprefix("python -m reweight audit: ")
         raise InputError("flags", f"is {list(flags)}, want flags of python -m reweight audit: {problem}") from None
     if options.out is not None:
         raise InputError("flags", "has --out, and the audit is returned: save it, or write its report")
