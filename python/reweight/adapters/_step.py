@@ -182,7 +182,7 @@ def of_turns(
     alive[(np.cumsum(begins) - 1)[kept]] = True
     sums, packed, first = [], [np.zeros(0, np.float32)], 0
     for q, n in enumerate(per_trajectory(begins, offsets, np.int64).tolist()):
-        rewards = _numbers(given[q], q)
+        rewards = numbers(given[q], q)
         if n not in (0, len(rewards)):
             raise reweight.InputError("span_rewards", f"has {len(rewards)} numbers, want {n}, one for each turn of the trajectory", q)
         sums.append(rewards.sum())
@@ -195,7 +195,7 @@ def of_turns(
     return np.concatenate(packed), np.array(sums, np.float32)
 
 
-def _numbers(row: Any, q: int) -> npt.NDArray[np.float32]:
+def numbers(row: Any, q: int) -> npt.NDArray[np.float32]:
     """Returns the rewards of the turns of trajectory q."""
     try:
         x = to_numpy(row)
