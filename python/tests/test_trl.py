@@ -875,7 +875,7 @@ class Turns(unittest.TestCase):
     CREDIT = Credit("turn_returns+actfocus")
 
     @classmethod
-    def played(cls, steps=3, rollout=game, lists=False, **options):
+    def played(cls, steps=3, rollout=game, lists=False, credit=CREDIT, **options):
         """Trains, and returns of each step what the rollout returned, the rewards, TRL's batch with the credit, the policy
         before the step, and its gradient. With lists, two reward functions return the rewards of turns."""
         rollouts, rewards, outputs, policies, gradients = [], [], [], [], []
@@ -914,7 +914,7 @@ class Turns(unittest.TestCase):
                 gradients.append({name: numpy(x.grad) for name, x in model.named_parameters()})
 
         made = trainer(
-            functools.partial(Kept, credit=cls.CREDIT), rollout_func=rollout_func, reward_funcs=functions, max_steps=steps,
+            functools.partial(Kept, credit=credit), rollout_func=rollout_func, reward_funcs=functions, max_steps=steps,
             optim="sgd", learning_rate=0.1, max_grad_norm=1e9, max_completion_length=32, **options,
         )  # fmt: skip
         made.add_callback(Look())
@@ -924,38 +924,40 @@ class Turns(unittest.TestCase):
         return made, said.getvalue(), list(zip(rollouts, rewards, outputs, policies, gradients))
 
     @classmethod
-    def wanted(cls, ids, mask, rewards, turns, groups):
+    def wanted(cls, ids, mask, rewards, turns, groups, credit=CREDIT):
         """The advantages by the formulas, in float64."""
         zero = np.zeros(mask.shape)
-        w, _, role = weights_and_factors(ids, mask, zero, zero, groups, credit=cls.CREDIT)
+        w, _, role = weights_and_factors(ids, mask, zero, zero, groups, credit=credit)
         assert (role == 2).any()
         rewards = np.array(rewards, np.float64)  # None is NaN
         there, scored = mask.any(1), ~np.isnan(rewards)
         rewards = rewards + [0 if x else sum(row) for x, row in zip(there, turns)]
         turns = [row if x else [] for x, row in zip(there, turns)]
         A = zero.copy()
-        A[scored] = formulas.turn_returns(rewards[scored], [x for x, s in zip(turns, scored) if s], mask[scored], groups[scored])
+        of = getattr(formulas, credit.scheme.split("+")[0])
+        A[scored] = of(rewards[scored], [x for x, s in zip(turns, scored) if s], mask[scored], groups[scored])
         return A * w * mask.sum() / w.sum()
 
     def test_steps(self):
         """The advantages of three steps, and the gradient that trains, against float64."""
         cut = dict(rollout=functools.partial(game, cut=True), mask_truncated_completions=True)
-        for name, options, lists in (
-            ("env_mask", {}, False),
-            ("mask_truncated_completions", cut, False),
-            ("env_mask, lists", {}, True),
-            ("mask_truncated_completions, lists", cut, True),
+        for name, credit, options, lists in (
+            ("env_mask", self.CREDIT, {}, False),
+            ("mask_truncated_completions", self.CREDIT, cut, False),
+            ("env_mask, lists", self.CREDIT, {}, True),
+            ("mask_truncated_completions, lists", self.CREDIT, cut, True),
+            ("mt_grpo", Credit("mt_grpo+actfocus"), {}, True),
         ):
             with self.subTest(name):
-                made, said, steps = self.played(lists=lists, **options)
+                made, said, steps = self.played(lists=lists, credit=credit, **options)
                 self.assertEqual(len(steps), 3)
-                self.assertIn("the advantages of returns of turns in the place of the trainer's", said)
+                self.assertRegex(said, "the advantages of (returns of turns|MT-GRPO) in the place of the trainer's")
                 worst = [0.0, 0.0]
                 for rollout, rewards, output, policy, gradient in steps:
                     mask = numpy(output["completion_mask"] * output["tool_mask"]) != 0
                     self.assertEqual(mask.any(1).tolist(), [i != 5 for i in range(8)])
                     self.assertGreater(len({len(row) for row in rollout["span_rewards"]}), 1)
-                    want = self.wanted(output["completion_ids"].numpy(), mask, rewards, rollout["span_rewards"], np.arange(8) // 4)
+                    want = self.wanted(output["completion_ids"].numpy(), mask, rewards, rollout["span_rewards"], np.arange(8) // 4, credit)
                     worst[0] = max(worst[0], np.abs(numpy(output["advantages"]) - want).max() / np.abs(want).max())
                     exact = model().double()
                     exact.load_state_dict({n: x.double() for n, x in policy.items()})
