@@ -8,8 +8,9 @@ token: the study of plan.md. The model is SmolLM2-135M-Instruct, which package l
     PYTHONPATH=lib $python studies/words/words.py draw words     # 16 answers to each of these: answers.jsonl
     PYTHONPATH=lib $python studies/words/words.py again words    # answers to the same reasoning: again.jsonl
     PYTHONPATH=lib $python studies/words/words.py table words    # the tables that figures.py reads, and the file in testdata
+    PYTHONPATH=lib $python studies/words/words.py later words    # 16 answers to each question after the first part: later.jsonl
 
-`draw` and `again` go on from what is in the folder. The files of answers are rollouts, which `reweight` reads.
+`draw`, `again` and `later` go on from what is in the folder. The files of answers are rollouts, which `reweight` reads.
 """
 
 import csv
@@ -31,7 +32,7 @@ EXAMPLES = (
     ("Which planet do we live on?", "The planet we live on is called Earth.", "Earth"),
     ("How many wheels does a bicycle have?", "A bicycle has one wheel in front and one behind, which is two.", "two"),
 )
-CHOOSING, DRAWING, AGAIN = 1, 2, 3  # purposes of chance: each has numbers of its own
+CHOOSING, DRAWING, AGAIN, LATER = 1, 2, 3, 4  # purposes of chance: each has numbers of its own
 KEPT = 200  # questions
 ANSWERS = 16
 PROMPTS_AGAIN, REASONINGS, ANSWERS_AGAIN = 40, 4, 8
@@ -123,6 +124,17 @@ def line(model, group, question, right, prompt, before, answer):
         "texts": model.texts(prompt) + texts, "token_ids": prompt + before + ids, "role": [0] * len(prompt) + roles(texts),
         "old_logprobs": none + logprobs, "entropy": none + entropies, "ref_energy": none + energies,
     }  # fmt: skip
+
+
+def drawing(model, listed, purpose):
+    """A function that draws the answers to a question, which it takes by its number."""
+
+    def draw(i):
+        question, right = listed[i]
+        prompt = model.prompt(question)
+        return [line(model, i, question, right, prompt, [], a) for a in model.sample([prompt], ANSWERS, purpose * 10**6 + i)]
+
+    return draw
 
 
 def questions():
@@ -230,14 +242,12 @@ def main(command, folder):
                     file.write(f"{i + k},{wins:.0f}\n")
                 file.flush()
     elif command == "draw":
-        model = Model()
-
-        def draw(i):
-            question, right = listed[i]
-            prompt = model.prompt(question)
-            return [line(model, i, question, right, prompt, [], a) for a in model.sample([prompt], ANSWERS, DRAWING * 10**6 + i)]
-
-        each(folder / "answers.jsonl", chosen(folder), draw)
+        each(folder / "answers.jsonl", chosen(folder), drawing(Model(), listed, DRAWING))
+    elif command == "later":
+        with open(pathlib.Path(__file__).with_name("prompts.csv"), encoding="utf-8") as file:
+            kept = [row["question"] for row in csv.DictReader(file)][IN_TESTDATA:]
+        numbers = {question: i for i, (question, _) in enumerate(listed)}
+        each(folder / "later.jsonl", [numbers[question] for question in kept], drawing(Model(), listed, LATER))
     elif command == "again":
         model = Model()
         drawn = read(folder / "answers.jsonl")
