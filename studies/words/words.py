@@ -8,9 +8,9 @@ token: the study of plan.md. The model is SmolLM2-135M-Instruct, which package l
     PYTHONPATH=lib $python studies/words/words.py draw words     # 16 answers to each of these: answers.jsonl
     PYTHONPATH=lib $python studies/words/words.py again words    # answers to the same reasoning: again.jsonl
     PYTHONPATH=lib $python studies/words/words.py table words    # the tables that figures.py reads, and the file in testdata
-    PYTHONPATH=lib $python studies/words/words.py whole words    # that file with the whole prompts, for an audit
+    PYTHONPATH=lib $python studies/words/words.py later words    # 16 answers to each question after the first part: later.jsonl
 
-`draw` and `again` go on from what is in the folder. The files of answers are rollouts, which `reweight` reads.
+`draw`, `again` and `later` go on from what is in the folder. The files of answers are rollouts, which `reweight` reads.
 """
 
 import csv
@@ -25,21 +25,20 @@ import numpy as np
 import reweight
 import torch
 import transformers
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 EXAMPLES = (
     ("What is the opposite of cheap?", "The opposite of cheap is expensive.", "expensive"),
     ("Which planet do we live on?", "The planet we live on is called Earth.", "Earth"),
     ("How many wheels does a bicycle have?", "A bicycle has one wheel in front and one behind, which is two.", "two"),
 )
-CHOOSING, DRAWING, AGAIN = 1, 2, 3  # purposes of chance: each has numbers of its own
+CHOOSING, DRAWING, AGAIN, LATER = 1, 2, 3, 4  # purposes of chance: each has numbers of its own
 KEPT = 200  # questions
 ANSWERS = 16
 PROMPTS_AGAIN, REASONINGS, ANSWERS_AGAIN = 40, 4, 8
 TESTDATA = pathlib.Path(__file__).parents[2] / "testdata" / "large" / "smollm2-words.safetensors"
 LONGEST = 32  # tokens of an answer
-IN_TESTDATA = 67  # questions: the first part, which takes 0.8 MB
+IN_TESTDATA = 67  # questions: the first part, which takes 3.3 MB
 IN_FORMAT = re.compile(r"\S.*<answer>([^<]*\w[^<]*)</answer>", re.DOTALL)
 
 
@@ -116,16 +115,26 @@ def reward(text, right):
 
 
 def line(model, group, question, right, prompt, before, answer):
-    """A rollout: the question, the tokens before what was drawn, if any, and what was drawn with its figures."""
-    asked = model.tokenizer.encode(question, add_special_tokens=False)
+    """A rollout: the prompt, the tokens before what was drawn, if any, and what was drawn with its figures."""
     ids, logprobs, entropies, energies = answer
     texts = model.texts(before + ids)
-    none = [0.0] * (len(asked) + len(before))
+    none = [0.0] * (len(prompt) + len(before))
     return {
         "group_id": str(group), "question": question, "reward": reward("".join(texts), right),
-        "texts": model.texts(asked) + texts, "token_ids": asked + before + ids, "role": [0] * len(asked) + roles(texts),
+        "texts": model.texts(prompt) + texts, "token_ids": prompt + before + ids, "role": [0] * len(prompt) + roles(texts),
         "old_logprobs": none + logprobs, "entropy": none + entropies, "ref_energy": none + energies,
     }  # fmt: skip
+
+
+def drawing(model, listed, purpose):
+    """A function that draws the answers to a question, which it takes by its number."""
+
+    def draw(i):
+        question, right = listed[i]
+        prompt = model.prompt(question)
+        return [line(model, i, question, right, prompt, [], a) for a in model.sample([prompt], ANSWERS, purpose * 10**6 + i)]
+
+    return draw
 
 
 def questions():
@@ -212,28 +221,6 @@ def table(folder, listed):
     write("again.csv", ["question", "reasoning", "answers", "right"], rows)
 
 
-def whole(folder, listed):
-    """Writes the answers of testdata with the examples that stood before each question, which they lack there."""
-    model, given = Model(), load_file(TESTDATA)
-    with safe_open(TESTDATA, "np") as file:
-        texts = dict(enumerate(json.loads(file.metadata()["vocab"])))
-    tokens = {name: given.pop(name) for name in ("role", "token_ids", "ref_energy", "entropy", "old_logprobs")}
-    offsets, rows = given.pop("seq_offsets"), {name: [] for name in tokens}
-    for group, begin, end in zip(given["group_ids"], offsets, offsets[1:]):
-        prompt = model.prompt(listed[group][0])
-        texts |= {id: model.tokenizer.decode([id]) for id in prompt}
-        begin += int((tokens["role"][begin:end] == 0).sum())  # behind the question
-        for name, array in tokens.items():
-            before = prompt if name == "token_ids" else [0] * len(prompt)
-            rows[name].append(np.concatenate([np.array(before, array.dtype), array[begin:end]]))
-    lengths = [len(row) for row in rows["role"]]
-    save_file(
-        {name: np.concatenate(row) for name, row in rows.items()} | given | {"seq_offsets": np.cumsum([0] + lengths)},
-        folder / "whole.safetensors",
-        {"vocab": json.dumps([texts.get(id, "") for id in range(max(texts) + 1)], separators=(",", ":"))},
-    )
-
-
 def write(name, header, rows):
     with open(pathlib.Path(__file__).with_name(name), "w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
@@ -255,14 +242,12 @@ def main(command, folder):
                     file.write(f"{i + k},{wins:.0f}\n")
                 file.flush()
     elif command == "draw":
-        model = Model()
-
-        def draw(i):
-            question, right = listed[i]
-            prompt = model.prompt(question)
-            return [line(model, i, question, right, prompt, [], a) for a in model.sample([prompt], ANSWERS, DRAWING * 10**6 + i)]
-
-        each(folder / "answers.jsonl", chosen(folder), draw)
+        each(folder / "answers.jsonl", chosen(folder), drawing(Model(), listed, DRAWING))
+    elif command == "later":
+        with open(pathlib.Path(__file__).with_name("prompts.csv"), encoding="utf-8") as file:
+            kept = [row["question"] for row in csv.DictReader(file)][IN_TESTDATA:]
+        numbers = {question: i for i, (question, _) in enumerate(listed)}
+        each(folder / "later.jsonl", [numbers[question] for question in kept], drawing(Model(), listed, LATER))
     elif command == "again":
         model = Model()
         drawn = read(folder / "answers.jsonl")
@@ -270,9 +255,8 @@ def main(command, folder):
         def again(i):
             question, right = listed[i]
             prompt = model.prompt(question)
-            asked = len(model.tokenizer.encode(question, add_special_tokens=False))
             for m, one in enumerate([one for one in drawn if one["group_id"] == str(i) and 2 in one["role"]][:REASONINGS]):
-                before = one["token_ids"][asked : one["role"].index(2)]
+                before = one["token_ids"][len(prompt) : one["role"].index(2)]
                 for answer in model.sample([prompt + before], ANSWERS_AGAIN, AGAIN * 10**6 + 10 * i + m):
                     yield line(model, i, question, right, prompt, before, answer)
 
@@ -280,8 +264,6 @@ def main(command, folder):
         each(folder / "again.jsonl", both[:PROMPTS_AGAIN], again)
     elif command == "table":
         table(folder, listed)
-    elif command == "whole":
-        whole(folder, listed)
     else:
         sys.exit(__doc__)
 

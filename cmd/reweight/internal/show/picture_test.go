@@ -45,7 +45,8 @@ func TestPicture(t *testing.T) {
 func safe(text string) string { return html.EscapeString(printable.Line(text)) }
 
 // example returns the first answer of a language model in testdata, which has five action
-// tokens, with the weights that it has in its batch, and the energies of its tokens.
+// tokens, and the question before it, with the weights that it has in its batch, and the
+// energies of its tokens.
 func example() (r Trajectory, energy []float32) {
 	file := must.Get(rollout.OpenFile("../../../../testdata/large/smollm2-words.safetensors"))
 	defer file.Close()
@@ -54,11 +55,15 @@ func example() (r Trajectory, energy []float32) {
 	must.Do(json.Unmarshal([]byte(file.Metadata()["vocab"]), &words))
 	credit := must.Get(NewCredit(b, reweight.SignalEnergy))
 	end := b.SeqOffsets[1]
+	answer := int64(slices.Index(b.Role[:end], reweight.RoleReasoning))
+	const question, template = 8, 6 // tokens of the question, and of the chat template behind it
+	from := answer - template - question
 	var texts []string
-	for _, id := range b.TokenIDs[:end] {
+	for _, id := range b.TokenIDs[from:end] {
 		texts = append(texts, words[id])
 	}
-	r = NewTrajectory(b, credit, 0, end, texts)
-	r.Title = fmt.Sprintf("Answer 0 of testdata/large/smollm2-words.safetensors, by SmolLM2-135M-Instruct: %d tokens.", end)
-	return r, slices.Clone(b.RefEnergy[:end])
+	r = NewTrajectory(b, credit, from, end, texts)
+	r.Tokens = slices.Delete(r.Tokens, question, question+template)
+	r.Title = fmt.Sprintf("Answer 0 of testdata/large/smollm2-words.safetensors, by SmolLM2-135M-Instruct: %d tokens.", len(r.Tokens))
+	return r, slices.Delete(slices.Clone(b.RefEnergy[from:end]), question, question+template)
 }
