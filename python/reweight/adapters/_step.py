@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Set, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -193,6 +194,17 @@ def of_turns(
         packed.append(rewards[:n][there])
         first += n
     return np.concatenate(packed), np.array(sums, np.float32)
+
+
+@contextlib.contextmanager
+def saying_how(way: str) -> Iterator[None]:
+    """An error of rewards of turns says by which way the trainer gives them."""
+    try:
+        yield
+    except reweight.InputError as error:
+        if error.argument != "span_rewards":
+            raise
+        raise reweight.InputError("span_rewards", f"{error.problem}: {way}", error.index) from None
 
 
 def numbers(row: Any, q: int) -> npt.NDArray[np.float32]:

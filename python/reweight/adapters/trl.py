@@ -50,7 +50,7 @@ from ._hooks import find_hook, never_called, replace, version_of, when_imported
 from ._layout import to_numpy
 from ._pages import batch_name
 from ._report import Report
-from ._step import numbers
+from ._step import numbers, saying_how
 
 WRITTEN_FOR = "TRL 1.16.0"
 
@@ -276,18 +276,7 @@ def _begin_audits(trainer: Any, credit: Credit, report: Report) -> None:
     trainer._reweight_audit = audit
 
 
-@contextlib.contextmanager
-def _saying_how() -> Iterator[None]:
-    """An error of rewards of turns says how TRL gives them."""
-    try:
-        yield
-    except InputError as error:
-        if error.argument != "span_rewards":
-            raise
-        raise InputError("span_rewards", f"{error.problem}: {_TURNS}", error.index) from None
-
-
-@_saying_how()
+@saying_how(_TURNS)
 def _credited(
     trainer: Any, generate: Callable[[Any], Dict[str, Any]], inputs: Any, credit: Credit, report: Report
 ) -> Dict[str, Any]:
