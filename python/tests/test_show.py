@@ -429,6 +429,32 @@ class Batches(Pages):
             table = json.loads(subprocess.run(["reweight", "-format=json", folder / names[1]], capture_output=True).stdout)
             self.assertEqual([s["scheme"] for s in table["schemes"]], ["uniform", "actfocus", "aem", "actfocus+aem"])
 
+    def test_saved_turns(self):
+        """A file has the rewards of turns, from which the program computes the same advantages. A turn that the loss lacks
+        is no span of the file, and has given its reward to the turn before it."""
+        r = self.rollouts
+        masks = [row[int(np.argmax(row)) :] for row in rows(r, r.mask)]
+        runs = [np.flatnonzero(np.diff(np.concatenate([[0], mask, [0]]))).reshape(-1, 2) for mask in masks]
+        turns = [[0.25 * b - k for k in range(len(of))] for b, of in enumerate(runs)]
+        b = next(i for i, of in enumerate(runs) if len(of) > 2)
+        lost, merged = [mask.copy() for mask in masks], list(turns)
+        lost[b][slice(*runs[b][1])] = 0
+        merged[b] = [turns[b][0] + turns[b][1], *turns[b][2:]]
+        for name, mask, want in ("whole", masks, turns), ("lost", lost, merged):
+            for scheme in "turn_returns", "rloo":
+                path = self.folder / f"{name}-{scheme}.jsonl"
+                credit = Credit(scheme, save_every=1, show_every=1, dir=str(self.folder))
+                made = self.call(credit, mask=mask, sampled=masks, span_rewards=turns, batch_name=path.stem)
+                lines = [json.loads(line) for line in path.read_text().splitlines()]
+                if scheme == "turn_returns":
+                    self.assertEqual([line["span_rewards"] for line in lines], want)
+                done = subprocess.run(["reweight", f"-scheme={scheme}", "-o", self.folder / "out.npz", path], capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                got = np.load(self.folder / "out.npz")["advantages"]
+                kept = np.concatenate([np.array(line["role"]) > 0 for line in lines])
+                self.assertBits(got[kept], np.concatenate([row[there != 0] for row, there in zip(made, mask)]))
+                self.assertTrue(path.with_suffix(".html").exists())
+
     def test_saved_by_processes(self):
         """Each process writes its own trajectories, and groups are one over the files of a batch."""
         r, half = self.rollouts, 14

@@ -209,6 +209,11 @@ def _looked_at(
     if made is not None:
         per_token.update({name: rows[name] for name in _SAVED if name in rows})
         per_token["credited_advantages"] = made[own]
+        if "span_rewards" in rows:
+            spans = reweight.spans_from_mask(role != reweight.MASKED, layout.offsets)
+            of_span = np.zeros(spans.max(initial=-1) + 1, np.float32)
+            of_span[np.unique(spans[rows["kept"]])] = rows["span_rewards"]
+            per_token["span_rewards"] = np.where(spans < 0, np.float32(0), of_span[spans]) if len(of_span) else np.zeros(len(role))
     if not credit.counts_actions and credit.tags is not None and token_ids is not None and vocab is not None:
         role = _roles(role != reweight.MASKED, per_token["token_ids"], layout.offsets, credit, vocab)[0]
     per_token.update(role=role * rows["kept"], sampled=rows["role"])

@@ -116,6 +116,9 @@ def _lines(arrays: Arrays, vocab: Any, name: str) -> str:
             if field == "span_ids":
                 own = x[first:end]
                 line[field] = np.where(own < 0, own, own - own[own >= 0].min(initial=len(x))).tolist()
+            elif field == "span_rewards":  # of which every token has its span's
+                starts = np.unique(arrays["span_ids"][first:end], return_index=True)[1]
+                line[field] = [_number(x[first + at]) for at in sorted(starts) if arrays["span_ids"][first + at] >= 0]
             elif field not in ("group_ids", "rewards", "seq_offsets"):
                 line[field] = [_number(v) for v in x[first:end]] if x.dtype.kind == "f" else x[first:end].tolist()
         if texts and ids is not None:
@@ -163,5 +166,9 @@ def first_answered(
     arrays = {name: np.concatenate(part) for name, part in parts.items()}
     arrays.update({name: x[chosen] for name, x in per_trajectory.items()})
     arrays["seq_offsets"] = np.cumsum(lengths)
-    arrays["span_ids"] = reweight.spans_from_mask(arrays.pop("sampled"), arrays["seq_offsets"])
+    spans = reweight.spans_from_mask(arrays.pop("sampled"), arrays["seq_offsets"])
+    alive = np.unique(spans[arrays["role"] > 0])  # no span may be without a response token
+    number = np.full(spans.max(initial=-1) + 2, -1, np.int32)  # the last of which is that of -1
+    number[alive] = np.arange(len(alive))
+    arrays["span_ids"] = number[spans]
     return arrays
