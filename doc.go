@@ -27,8 +27,9 @@
 //     to the rewards of trajectories
 //   - [Workspace.GRPO], [Workspace.RLOO], [Workspace.ReinforcePlusPlus],
 //     [Workspace.ReinforcePlusPlusBaseline], [Workspace.OTB], [Workspace.GiGPO],
-//     [Workspace.TurnReturns], [Workspace.GTPO], [Workspace.GRPOS], [Workspace.OPO],
-//     [Workspace.PassAtK], [Workspace.GDPO], [Workspace.GPG], [Workspace.GAE]: advantages
+//     [Workspace.TurnReturns], [Workspace.MTGRPO], [Workspace.GTPO], [Workspace.GRPOS],
+//     [Workspace.OPO], [Workspace.PassAtK], [Workspace.GDPO], [Workspace.GPG],
+//     [Workspace.GAE]: advantages
 //   - [Workspace.EMPG]: advantages from those that another one has made
 //   - [Workspace.AEM], [Workspace.RolloutCorrection], [Workspace.OffPolicyMask],
 //     [Workspace.FIPO], [Workspace.RLSD]: factors of the advantages, which

@@ -197,6 +197,48 @@ func TestNothing(t *testing.T) {
 	}
 }
 
+// TestMeanOverRollouts: where the trajectories of a rollout stand side by side, the loss of a batch with the offsets of
+// the rollouts is the mean over rollouts of sum w l / sum w, for every policy that looks at tokens alone.
+func TestMeanOverRollouts(t *testing.T) {
+	b := &reweight.Batch{SeqOffsets: []int64{0, 5, 9}} // of trajectories they were 0, 3, 5, 9
+	weights, losses := make([]float32, 9), make([]float64, 9)
+	of := func(from, to int) (loss, total float64) {
+		for i := from; i < to; i++ {
+			loss += float64(weights[i]) * losses[i]
+			total += float64(weights[i])
+		}
+		return loss, total
+	}
+	for i := range weights {
+		b.Role = append(b.Role, reweight.RoleAction)
+		b.Advantages = append(b.Advantages, float32(i%4)-1.5)
+		b.OldLogprobs = append(b.OldLogprobs, -1-float32(i)/8)
+		b.Logprobs = append(b.Logprobs, b.OldLogprobs[i]+float32(i%3)/16)
+		ratio := math.Exp(float64(b.Logprobs[i]) - float64(b.OldLogprobs[i]))
+		weights[i], losses[i] = float32(1+i%2), -ratio*float64(b.Advantages[i])
+	}
+	opt := reweight.DefaultLoss
+	opt.Aggregation = reweight.SeqMeanTokenMean
+	var ws reweight.Workspace
+	grad := make([]float32, 9)
+	res, err := ws.Loss(grad, weights, b, opt)
+	must.Do(err)
+	one, ofOne := of(0, 5)
+	two, ofTwo := of(5, 9)
+	if want := (one/ofOne + two/ofTwo) / 2; math.Abs(res.Loss-want) > 1e-6 {
+		t.Errorf("loss %v, want %v", res.Loss, want)
+	}
+	for i, g := range grad {
+		total := ofOne
+		if i >= 5 {
+			total = ofTwo
+		}
+		if want := float64(weights[i]) * losses[i] / total / 2; math.Abs(float64(g)-want) > 1e-6 {
+			t.Errorf("gradient %v at %d, want %v", g, i, want)
+		}
+	}
+}
+
 // TestGradientOfUnlikely: the id's own term where its log-probability is huge, or its
 // probability 0.
 func TestGradientOfUnlikely(t *testing.T) {

@@ -73,6 +73,74 @@ func (ws *Workspace) TurnReturns(advantages []float32, b *Batch, opt TurnReturns
 	return nil
 }
 
+// MTGRPOOptions are the options of [Workspace.MTGRPO]. The zero value is an error: nobody has set it.
+type MTGRPOOptions struct {
+	Lambda      float64 // of the outcome in turns before the last, above 0
+	DivideByStd bool    // plus 1e-6, of what is compared; false: by 1
+}
+
+// DefaultMTGRPO divides, and gives the outcome half of its weight in turns before the last.
+var DefaultMTGRPO = MTGRPOOptions{Lambda: 0.5, DivideByStd: true}
+
+// MTGRPO sets advantages to what each turn has earned relative to the same turn of the group, and what the
+// trajectory has earned in the end relative to the group (after arXiv 2505.11821). A turn is a span, K of them are
+// in a trajectory:
+//
+//	B_k = (SpanRewards[k] - mean) / F                    over the turns k of q's group
+//	E_q = (Rewards[q] + SpanRewards[K] - mean) / F       over the trajectories of q's group
+//	A_t = B_k(t) + Lambda E_q(t) where k < K, E_q(t) where k = K
+//
+// F is 1, or with DivideByStd the standard deviation (n-1) plus 1e-6. What is alone has B or E 0, and so have equal
+// rewards. A trajectory without turns has E of its reward. Masked tokens get 0.
+//
+// Where the policy decides when an episode ends, the gradient is biased: a trajectory that goes on has the mean of
+// the turn's rewards subtracted, and one that ends has not, as if going on cost that much. There is no such bias in the
+// returns of turns.
+//
+// advantages, Role and SpanIDs have one element per token, at most 2^31 - 1; Rewards and GroupIDs
+// one per trajectory; SpanRewards one per span; SeqOffsets must be set. advantages may be any array
+// of b that is one float32 per token: none is read. A span needs at least one response token. Wrong
+// shapes, spans or options, or a reward that is not finite, is an error, and advantages is not
+// written.
+func (ws *Workspace) MTGRPO(advantages []float32, b *Batch, opt MTGRPOOptions) error {
+	defer ws.release(ws.taken)
+	if err := cmp.Or(
+		checkPositive("Lambda", opt.Lambda, math.MaxFloat64),
+		checkLen("advantages", len(advantages), b.Tokens(), "token"),
+	); err != nil {
+		return err
+	}
+	turns, err := ws.turnsOf(b)
+	if err != nil {
+		return err
+	}
+	spans, n := len(turns.x), len(turns.x)+len(b.Rewards)
+	values, keys := take[float64](ws, n), take[int64](ws, n) // of the turns, and of the outcomes behind them
+	for q, group := range b.GroupIDs {
+		end := float64(b.Rewards[q])
+		for k := range turns.number(q) {
+			s := turns.first[q] + k
+			values[s], keys[s] = float64(b.SpanRewards[s]), int64(group)<<32|int64(k)
+			if k == turns.number(q)-1 {
+				end += values[s]
+			}
+		}
+		values[spans+q], keys[spans+q] = end, int64(group)<<32|math.MaxUint32
+	}
+	for together := range ws.grouped(keys).each {
+		compareSteps(values, together, opt.DivideByStd)
+	}
+	for q := range b.Rewards {
+		for s := turns.first[q]; s < turns.first[q+1]; s++ {
+			if turns.x[s] = values[spans+q]; s < turns.first[q+1]-1 {
+				turns.x[s] = values[s] + float64(opt.Lambda*values[spans+q])
+			}
+		}
+	}
+	b.fillTurns(advantages, turns.x)
+	return nil
+}
+
 // turns are the spans of a batch as the turns of its trajectories.
 type turns struct {
 	first  []int32   // of each trajectory, and behind the last one the number of all

@@ -912,6 +912,39 @@ typedef struct reweight_turn_returns_options {
 REWEIGHT_API int reweight_turn_returns(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
                                        const reweight_turn_returns_options *options, reweight_error *error);
 
+/* ---- MTGRPO ---- */
+
+typedef struct reweight_mt_grpo_options {
+	double lambda; /* of the outcome in turns before the last, above 0 */
+	int32_t divide_by_std; /* plus 1e-6, of what is compared; false: by 1 */
+} reweight_mt_grpo_options;
+
+#define REWEIGHT_DEFAULT_MT_GRPO {0.5, 1}
+
+/* Sets advantages to what each turn has earned relative to the same turn of the group, and
+ * what the trajectory has earned in the end relative to the group (after arXiv 2505.11821).
+ * A turn is a span, K of them are in a trajectory:
+ *
+ *   B_k = (span_rewards[k] - mean) / F                    over the turns k of q's group
+ *   E_q = (rewards[q] + span_rewards[K] - mean) / F       over the trajectories of q's group
+ *   A_t = B_k(t) + lambda E_q(t) where k < K, E_q(t) where k = K
+ *
+ * F is 1, or with divide_by_std the standard deviation (n-1) plus 1e-6. What is alone has B
+ * or E 0, and so have equal rewards. A trajectory without turns has E of its reward. Masked
+ * tokens get 0.
+ *
+ * Where the policy decides when an episode ends, the gradient is biased: a trajectory that
+ * goes on has the mean of the turn's rewards subtracted, and one that ends has not, as if
+ * going on cost that much. There is no such bias in the returns of turns.
+ *
+ * advantages, role and span_ids have one element per token, at most 2^31 - 1; rewards and
+ * group_ids one per trajectory; span_rewards one per span; seq_offsets must be set.
+ * advantages may be any array of b that is one float32 per token: none is read. A span needs
+ * at least one response token. Wrong shapes, spans or options, or a reward that is not
+ * finite, is an error, and advantages is not written. */
+REWEIGHT_API int reweight_mt_grpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                                  const reweight_mt_grpo_options *options, reweight_error *error);
+
 /* ---- GTPO ---- */
 
 typedef enum reweight_normalization {

@@ -60,6 +60,60 @@ func TurnReturns(b *Batch, gamma float64, divideByStd bool) []float64 {
 	return b.ofSpans(advantages)
 }
 
+// MTGRPO returns the advantage of every response token, [T], from the rewards of the turns, which
+// are the spans (after arXiv:2505.11821). With K turns in a trajectory whose reward is R,
+//
+//	B_k = (r_k - mean) / F        over the turns k of the group
+//	E   = (R + r_K - mean) / F    over the trajectories of the group
+//	A_k = B_k + lambda E where k < K, E where k = K
+//
+// F is the standard deviation (n-1) plus 1e-6, or 1. What is alone has 0, and so have equal rewards.
+func MTGRPO(b *Batch, lambda float64, divideByStd bool) []float64 {
+	turns := b.turns()
+	normalised := func(x []float64) []float64 {
+		a := make([]float64, len(x))
+		if least, largest := MinMax(x); least < largest { // else the mean may differ from them by rounding
+			m, f := meanAndDivisor(x, divideByStd)
+			for i := range x {
+				a[i] = (x[i] - m) / f
+			}
+		}
+		return a
+	}
+	advantages := make([]float64, len(b.SpanRewards))
+	for _, group := range b.groups() {
+		ends, longest := pick(b.Rewards, group), 0
+		for i, q := range group {
+			if n := len(turns[q]); n > 0 {
+				ends[i] += b.SpanRewards[turns[q][n-1]]
+				longest = max(longest, n)
+			}
+		}
+		ends = normalised(ends)
+		for k := range longest {
+			var spans []int
+			for _, q := range group {
+				if k < len(turns[q]) {
+					spans = append(spans, turns[q][k])
+				}
+			}
+			for i, a := range normalised(pick(b.SpanRewards, spans)) {
+				advantages[spans[i]] = a
+			}
+		}
+		for i, q := range group {
+			for k, s := range turns[q] {
+				if k == len(turns[q])-1 {
+					advantages[s] = ends[i]
+				} else {
+					advantages[s] += lambda * ends[i]
+				}
+			}
+		}
+	}
+	return b.ofSpans(advantages)
+}
+
 // turns returns the spans of each trajectory.
 func (b *Batch) turns() [][]int {
 	b.perTrajectory(b.Rewards)

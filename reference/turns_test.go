@@ -105,22 +105,48 @@ func furthest(x, y []float64) (d float64) {
 	return d
 }
 
-// TestTurnReturnsUnbiased: over all groups of the game, in which the policy decides when an episode
-// ends, the expected gradient is the true one. So is it of a group of one, which has no baseline.
-// Divided by the standard deviation it is not.
-func TestTurnReturnsUnbiased(t *testing.T) {
-	all := episodes(true)
-	want := gradient(all)
-	for _, n := range []int{1, 2, 3} {
-		got := expected(all, n, func(b *Batch) []float64 { return TurnReturns(b, 1, false) })
-		if d := furthest(got, want); !(d <= 1e-12) {
-			t.Errorf("groups of %d: %v, want %v: %g off", n, got, want, d)
-		} else {
-			t.Logf("groups of %d: at most %.1e off", n, d)
+// TestTurnsUnbiased: over all groups of the game, in which the policy decides when an episode ends, the expected
+// gradient of TurnReturns is the true one. So is it of a group of one, which has no baseline. Divided by the standard
+// deviation it is not, and of MTGRPO it is not either: but for the factor (n-1)/n of a mean that contains the own
+// reward, it lacks E[r_1] dP/dθ, where r_1 is the reward of the first turn and P the probability that an episode goes
+// on after it.
+func TestTurnsUnbiased(t *testing.T) {
+	for _, endings := range []bool{false, true} {
+		all := episodes(endings)
+		want, bias, first := gradient(all), make([]float64, 7), 0.0
+		for _, e := range all {
+			first += e.probability * e.rewards[0]
 		}
-	}
-	got := expected(all, 3, func(b *Batch) []float64 { return TurnReturns(b, 1, true) })
-	if d := furthest(got, want); d < 0.01 {
-		t.Errorf("divided by the standard deviation: %g off, want a bias", d)
+		for _, e := range all {
+			if len(e.rewards) > 1 {
+				for i := range bias {
+					bias[i] -= first * e.probability * e.scores[0][i]
+				}
+			}
+		}
+		for _, n := range []int{1, 2, 3} {
+			got := expected(all, n, func(b *Batch) []float64 { return TurnReturns(b, 1, false) })
+			if d := furthest(got, want); !(d <= 1e-12) {
+				t.Errorf("groups of %d: %v, want %v: %g off", n, got, want, d)
+			} else {
+				t.Logf("groups of %d: at most %.1e off", n, d)
+			}
+			if n == 1 {
+				continue
+			}
+			got = expected(all, n, func(b *Batch) []float64 { return MTGRPO(b, 1, false) })
+			for i := range got {
+				got[i] = got[i]*float64(n)/float64(n-1) - want[i]
+			}
+			if d := furthest(got, bias); !(d <= 1e-12) || furthest(got, make([]float64, 7)) < 0.004 {
+				t.Errorf("MTGRPO in groups of %d has the bias %v, want %v: %g off", n, got, bias, d)
+			} else {
+				t.Logf("MTGRPO in groups of %d has the bias %.4f, at most %.1e off its formula", n, got, d)
+			}
+		}
+		got := expected(all, 3, func(b *Batch) []float64 { return TurnReturns(b, 1, true) })
+		if d := furthest(got, want); d < 0.01 {
+			t.Errorf("divided by the standard deviation: %g off, want a bias", d)
+		}
 	}
 }

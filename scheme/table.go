@@ -17,6 +17,7 @@ type Options struct {
 	ReinforcePlusPlus reweight.ReinforcePlusPlusOptions
 	GiGPO             reweight.GiGPOOptions
 	TurnReturns       reweight.TurnReturnsOptions
+	MTGRPO            reweight.MTGRPOOptions
 	OTB, OTBTurns     reweight.OTBOptions
 	GTPO, GRPOS       reweight.GTPOOptions
 	GAE               reweight.GAEOptions
@@ -46,7 +47,7 @@ func defaults() Options {
 	return Options{
 		Overlong: reweight.DefaultOverlongPenalty, KLRewards: reweight.DefaultKLRewards, GRPO: reweight.DefaultGRPO,
 		ReinforcePlusPlus: reweight.DefaultReinforcePlusPlus, GiGPO: reweight.DefaultGiGPO,
-		TurnReturns: reweight.DefaultTurnReturns, OTB: reweight.DefaultOTB,
+		TurnReturns: reweight.DefaultTurnReturns, MTGRPO: reweight.DefaultMTGRPO, OTB: reweight.DefaultOTB,
 		OTBTurns: reweight.DefaultOTBTurns, GTPO: reweight.DefaultGTPO, GRPOS: reweight.DefaultGRPOS,
 		GAE: reweight.DefaultGAE, PassAtK: reweight.DefaultPassAtK, GDPO: reweight.DefaultGDPO,
 		EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
@@ -356,13 +357,25 @@ var table = []*Entry{
 	{
 		Name: "turn_returns", Title: "returns of turns", Source: "reweight",
 		Doc:     "rewards of turns to come, less the others' of its group",
-		Formula: "G_k less the mean of G_min(k, K_p) over the others p of g; G_k = r_k + γ G_next over the turns (spans), G_K = r_K + r, K_p the last turn of p; unbiased whoever ends the episode, but for `DivideByStd`",
+		Formula: "G_k less the mean of G_min(k, K_p) over the others p of g; G_k = r_k + γ G_next over the turns (spans), G_K = r_K + r, K_p the last turn of p",
 		Kind:    Advantage, Method: "TurnReturns", C: "turn_returns", Dst: "advantages",
 		DefaultName: "DefaultTurnReturns", NotZero: []string{"Gamma"}, golden: "turns.json",
 		Reads: ofTurns, Alias: anywhere,
 		computation: with(func(opt *Options) *reweight.TurnReturnsOptions { return &opt.TurnReturns },
 			(*workspace).TurnReturns, func(b *reference.Batch, o reweight.TurnReturnsOptions) []float64 {
 				return reference.TurnReturns(b, o.Gamma, o.DivideByStd)
+			}),
+	},
+	{
+		Name: "mt_grpo", Title: "MT-GRPO", Source: "2505.11821",
+		Doc:     "rewards of turns less those of the same turn, and outcomes",
+		Formula: "B_k + λ E, in the last turn E; B_k is (r_k - mean)/(std + 1e-6) over the k-th turns (spans) of g, E the same of r + r_K over g; see below",
+		Kind:    Advantage, Method: "MTGRPO", C: "mt_grpo", Dst: "advantages",
+		DefaultName: "DefaultMTGRPO", NotZero: []string{"Lambda"}, golden: "mt_grpo.json",
+		Reads: ofTurns, Alias: anywhere,
+		computation: with(func(opt *Options) *reweight.MTGRPOOptions { return &opt.MTGRPO },
+			(*workspace).MTGRPO, func(b *reference.Batch, o reweight.MTGRPOOptions) []float64 {
+				return reference.MTGRPO(b, o.Lambda, o.DivideByStd)
 			}),
 	},
 	{

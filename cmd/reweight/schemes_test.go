@@ -70,7 +70,8 @@ func TestAllSchemes(t *testing.T) {
 	for _, l := range more.LeftOut {
 		out = append(out, l.Scheme)
 	}
-	if want := []string{"otb", "otb_turns", "gigpo", "turn_returns", "gdpo", "gae", "rlsd"}; !slices.Equal(out, want) {
+	want := []string{"otb", "otb_turns", "gigpo", "turn_returns", "mt_grpo", "gdpo", "gae", "rlsd"}
+	if !slices.Equal(out, want) {
 		t.Errorf("left out %+v, want %v", more.LeftOut, want)
 	}
 	loss := map[string]bench.Number{}

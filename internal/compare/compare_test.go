@@ -148,7 +148,7 @@ func TestLeftOut(t *testing.T) {
 	b = four()
 	b.SpanRewards[1] = float32(math.NaN())
 	if c, err = compare(t, b, "all"); err != nil ||
-		!strings.Contains(strings.Join(c.Notes(), "\n"), "\nLeft out: gigpo, turn_returns: span_rewards[1] is NaN") {
+		!strings.Contains(strings.Join(c.Notes(), "\n"), "\nLeft out: gigpo, turn_returns, mt_grpo: span_rewards[1]") {
 		t.Errorf("%v, %v", err, c.Notes())
 	}
 	if _, err := compare(t, b, "gigpo"); err == nil || !strings.Contains(err.Error(), "SpanRewards[1] is NaN") {

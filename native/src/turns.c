@@ -4,6 +4,12 @@
 
 #define TURNS_EPS 1e-6 /* added to the standard deviations */
 
+/* What is compared: a turn of a group, or the outcomes of its trajectories. */
+typedef struct compared {
+	double n, first, sum; /* how many, the first, and the sum of what others are above it */
+	double squares;       /* about the mean */
+} compared;
+
 /* A group of trajectories. */
 typedef struct turn_group {
 	int64_t n;              /* trajectories */
@@ -12,6 +18,7 @@ typedef struct turn_group {
 	int64_t slot;           /* its turns, as many as longest, are numbered from slot */
 	int64_t turns;          /* of all its trajectories */
 	double sum, squares;    /* of x over these turns, and of squares about the mean */
+	compared outcomes;
 } turn_group;
 
 /* The spans of a batch as the turns of its trajectories. */
@@ -22,7 +29,7 @@ typedef struct turn_arrays {
 	int32_t *count; /* [spans] response tokens */
 	turn_group *groups;
 	double *x, *relative; /* [spans] a number of each turn, and its advantage */
-	double *sums;         /* [spans] of each turn of each group */
+	compared *slots;      /* [spans] each turn of each group */
 } turn_arrays;
 
 static turn_arrays take(arena *a, int64_t trajectories, int64_t spans) {
@@ -30,7 +37,7 @@ static turn_arrays take(arena *a, int64_t trajectories, int64_t spans) {
 		rw_take(a, trajectories + 1, sizeof(int32_t)), rw_take(a, trajectories, sizeof(int32_t)),
 		rw_take(a, trajectories, sizeof(int32_t)),     rw_take(a, spans, sizeof(int32_t)),
 		rw_take(a, trajectories, sizeof(turn_group)),  rw_take(a, spans, sizeof(double)),
-		rw_take(a, spans, sizeof(double)),             rw_take(a, spans, sizeof(double)),
+		rw_take(a, spans, sizeof(double)),             rw_take(a, spans, sizeof(compared)),
 	};
 }
 
@@ -59,7 +66,7 @@ static int turns_of(const reweight_workspace *ws, turn_arrays *u, float *advanta
 	if (rw_check_outcomes(batch, error)) return REWEIGHT_BAD_INPUT;
 	int64_t n = rw_groups_of(u->ids, batch->group_ids, S), slot = 0;
 	int32_t next = 0;
-	for (int64_t g = 0; g < n; g++) u->groups[g] = (turn_group){0, -1, 0, 0, 0, 0, 0};
+	for (int64_t g = 0; g < n; g++) u->groups[g] = (turn_group){.leader = -1};
 	for (int64_t q = 0; q < S; q++) {
 		u->first[q] = next;
 		for (int64_t t = batch->seq_offsets[q]; t < batch->seq_offsets[q + 1]; t++)
@@ -75,7 +82,7 @@ static int turns_of(const reweight_workspace *ws, turn_arrays *u, float *advanta
 		u->groups[g].slot = slot;
 		slot += u->groups[g].longest;
 	}
-	for (int64_t i = 0; i < slot; i++) u->sums[i] = 0;
+	for (int64_t i = 0; i < slot; i++) u->slots[i] = (compared){0};
 	return REWEIGHT_OK;
 }
 
@@ -91,14 +98,14 @@ static void less_others(turn_arrays *u, const reweight_batch *batch) {
 	for (int64_t q = 0; q < batch->trajectories; q++) {
 		const turn_group *g = &u->groups[u->group[q]];
 		for (int64_t k = 0; k < g->longest; k++)
-			u->sums[g->slot + k] += at(u, batch, q, k) - at(u, batch, g->leader, k);
+			u->slots[g->slot + k].sum += at(u, batch, q, k) - at(u, batch, g->leader, k);
 	}
 	for (int64_t q = 0; q < batch->trajectories; q++) {
 		const turn_group *g = &u->groups[u->group[q]];
 		for (int64_t s = u->first[q]; s < u->first[q + 1]; s++) {
 			int64_t k = s - u->first[q];
 			double d = u->x[s] - at(u, batch, g->leader, k);
-			u->relative[s] = g->n == 1 ? u->x[s] : d - (u->sums[g->slot + k] - d) / (double)(g->n - 1);
+			u->relative[s] = g->n == 1 ? u->x[s] : d - (u->slots[g->slot + k].sum - d) / (double)(g->n - 1);
 		}
 	}
 }
@@ -114,6 +121,12 @@ static void sum_turns(turn_arrays *u, const reweight_batch *batch) {
 			g->squares += d * d;
 		}
 	}
+}
+
+/* Gives every response token the advantage of its turn. */
+static void fill_turns(const turn_arrays *u, float *advantages, const reweight_batch *batch) {
+	for (int64_t t = 0; t < batch->tokens; t++)
+		advantages[t] = batch->role[t] == REWEIGHT_ROLE_MASKED ? 0 : (float)u->relative[batch->span_ids[t]];
 }
 
 int reweight_turn_returns(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
@@ -139,7 +152,60 @@ int reweight_turn_returns(const reweight_workspace *ws, float *advantages, const
 		double std = sqrt64(g->squares / ((double)g->turns - 1));
 		for (int64_t s = u.first[q]; std > 0 && s < u.first[q + 1]; s++) u.relative[s] /= std + TURNS_EPS;
 	}
-	for (int64_t t = 0; t < batch->tokens; t++)
-		advantages[t] = batch->role[t] == REWEIGHT_ROLE_MASKED ? 0 : (float)u.relative[batch->span_ids[t]];
+	fill_turns(&u, advantages, batch);
+	return REWEIGHT_OK;
+}
+
+static void add(compared *c, double x) {
+	if (c->n++ == 0) c->first = x;
+	c->sum += x - c->first; /* equal ones are 0 and their mean is exact */
+}
+
+/* Returns x less the mean of what it is compared with. */
+static double above(const compared *c, double x) { return x - c->first - c->sum / c->n; }
+
+static void add_square(compared *c, double x) { c->squares += above(c, x) * above(c, x); }
+
+static double relative(const compared *c, double x, int divide) {
+	double d = above(c, x);
+	return divide && c->n > 1 ? d / (sqrt64(c->squares / (c->n - 1)) + TURNS_EPS) : d;
+}
+
+/* Returns what trajectory q has earned in the end: its reward, and that of its last turn. */
+static double outcome(const turn_arrays *u, const reweight_batch *batch, int64_t q) {
+	double r = (double)batch->rewards[q];
+	return u->first[q] < u->first[q + 1] ? r + (double)batch->span_rewards[u->first[q + 1] - 1] : r;
+}
+
+/* Adds every turn and outcome, or its square, to what it is compared with. */
+static void add_all(turn_arrays *u, const reweight_batch *batch, void (*add_one)(compared *, double)) {
+	for (int64_t q = 0; q < batch->trajectories; q++) {
+		turn_group *g = &u->groups[u->group[q]];
+		add_one(&g->outcomes, outcome(u, batch, q));
+		for (int64_t s = u->first[q]; s < u->first[q + 1]; s++)
+			add_one(&u->slots[g->slot + s - u->first[q]], (double)batch->span_rewards[s]);
+	}
+}
+
+int reweight_mt_grpo(const reweight_workspace *ws, float *advantages, const reweight_batch *batch,
+                     const reweight_mt_grpo_options *options, reweight_error *error) {
+	USUAL_ARITHMETIC;
+	if (!(options->lambda > 0 && is_finite(options->lambda)))
+		return BAD(error, POSITIVE, REWEIGHT_ARG_LAMBDA, -1, bits64(options->lambda));
+	turn_arrays u;
+	if (turns_of(ws, &u, advantages, batch, error)) return REWEIGHT_BAD_INPUT;
+	add_all(&u, batch, add);
+	add_all(&u, batch, add_square);
+	for (int64_t q = 0; q < batch->trajectories; q++) {
+		const turn_group *g = &u.groups[u.group[q]];
+		double end = relative(&g->outcomes, outcome(&u, batch, q), options->divide_by_std);
+		for (int64_t s = u.first[q]; s < u.first[q + 1]; s++) {
+			const compared *c = &u.slots[g->slot + s - u.first[q]];
+			u.relative[s] = end;
+			if (s < u.first[q + 1] - 1)
+				u.relative[s] = relative(c, (double)batch->span_rewards[s], options->divide_by_std) + options->lambda * end;
+		}
+	}
+	fill_turns(&u, advantages, batch);
 	return REWEIGHT_OK;
 }

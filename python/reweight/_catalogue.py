@@ -21,6 +21,7 @@ __all__ = [
     "otb",
     "gigpo",
     "turn_returns",
+    "mt_grpo",
     "gtpo",
     "grpo_s",
     "opo",
@@ -314,6 +315,48 @@ def turn_returns(
         bool(divide_by_std),
     )
     return run_scheme("turn_returns", batch, options, ("seq_offsets", "group_ids", "span_ids", "rewards", "span_rewards"), out)
+
+
+def mt_grpo(
+    batch: Batch,
+    *,
+    lambda_: float = 0.5,
+    divide_by_std: bool = True,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns advantages: what each turn has earned relative to the same turn of the group,
+    and what the trajectory has earned in the end relative to the group (after arXiv
+    2505.11821). A turn is a span, K of them are in a trajectory:
+
+        B_k = (span_rewards[k] - mean) / F                    over the turns k of q's group
+        E_q = (rewards[q] + span_rewards[K] - mean) / F       over the trajectories of q's group
+        A_t = B_k(t) + lambda_ E_q(t) where k < K, E_q(t) where k = K
+
+    F is 1, or with divide_by_std the standard deviation (n-1) plus 1e-6. What is alone has
+    B or E 0, and so have equal rewards. A trajectory without turns has E of its reward.
+    Masked tokens get 0.
+
+    Where the policy decides when an episode ends, the gradient is biased: a trajectory that
+    goes on has the mean of the turn's rewards subtracted, and one that ends has not, as if
+    going on cost that much. There is no such bias in the returns of turns.
+
+    advantages, role and span_ids have one element per token, at most 2^31 - 1; rewards and
+    group_ids one per trajectory; span_rewards one per span; seq_offsets must be set.
+    advantages may be any array of b that is one float32 per token: none is read. A span
+    needs at least one response token. Wrong shapes, spans or options, or a reward that is
+    not finite, is an error, and advantages is not written.
+
+    lambda_: of the outcome in turns before the last, above 0
+    divide_by_std: plus 1e-6, of what is compared; False: by 1
+    out: the array for advantages, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.MTGRPOOptions(
+        number("lambda_", lambda_),
+        bool(divide_by_std),
+    )
+    return run_scheme("mt_grpo", batch, options, ("seq_offsets", "group_ids", "span_ids", "rewards", "span_rewards"), out)
 
 
 def gtpo(
@@ -1095,9 +1138,19 @@ ENTRIES = (
         "turn_returns", (), "returns of turns",
         "rewards of turns to come, less the others' of its group",
         "reweight",
-        "G_k less the mean of G_min(k, K_p) over the others p of g; G_k = r_k + γ G_next over the turns (spans), G_K = r_K + r, K_p the last turn of p; unbiased whoever ends the episode, but for `divide_by_std`",
+        "G_k less the mean of G_min(k, K_p) over the others p of g; G_k = r_k + γ G_next over the turns (spans), G_K = r_K + r, K_p the last turn of p",
         "advantage", (), "turn_returns",
         {"gamma": 1, "divide_by_std": False},
+        ("seq_offsets", "group_ids", "span_ids", "rewards", "span_rewards"),
+        False, "both make the advantages, and a step has them from one", {}, "",
+    ),
+    Entry(
+        "mt_grpo", (), "MT-GRPO",
+        "rewards of turns less those of the same turn, and outcomes",
+        "2505.11821",
+        "B_k + λ E, in the last turn E; B_k is (r_k - mean)/(std + 1e-6) over the k-th turns (spans) of g, E the same of r + r_K over g; see below",
+        "advantage", (), "mt_grpo",
+        {"lambda_": 0.5, "divide_by_std": True},
         ("seq_offsets", "group_ids", "span_ids", "rewards", "span_rewards"),
         False, "both make the advantages, and a step has them from one", {}, "",
     ),

@@ -668,6 +668,17 @@ class TurnReturnsOptions(Structure):
     ]
 
 
+class MTGRPOOptions(Structure):
+    """reweight_mt_grpo_options."""
+
+    lambda_: float
+    divide_by_std: int
+    _fields_ = [
+        ("lambda_", c_double),
+        ("divide_by_std", c_int32),
+    ]
+
+
 class GTPOOptions(Structure):
     """reweight_gtpo_options."""
 
@@ -840,6 +851,7 @@ DEFAULT_REINFORCE_PLUS_PLUS = ReinforcePlusPlusOptions(1)
 DEFAULT_OTB = OTBOptions(0, 1)
 DEFAULT_GIGPO = GiGPOOptions(0.95, 1, 0, 0)
 DEFAULT_TURN_RETURNS = TurnReturnsOptions(1, 0)
+DEFAULT_MT_GRPO = MTGRPOOptions(0.5, 1)
 DEFAULT_GTPO = GTPOOptions(1, 0.1, 0.5, 0, inf, 0, 0)
 DEFAULT_GRPO_S = GTPOOptions(1, 0.1, 0.5, 0, inf, 1, 0)
 DEFAULT_PASS_AT_K = PassAtKOptions(1e-06, 1)
@@ -885,6 +897,7 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "otb": [c_void_p, POINTER(Batch), POINTER(OTBOptions)],
     "gigpo": [c_void_p, POINTER(Batch), POINTER(GiGPOOptions)],
     "turn_returns": [c_void_p, POINTER(Batch), POINTER(TurnReturnsOptions)],
+    "mt_grpo": [c_void_p, POINTER(Batch), POINTER(MTGRPOOptions)],
     "gtpo": [c_void_p, POINTER(Batch), POINTER(GTPOOptions)],
     "grpo_s": [c_void_p, POINTER(Batch), POINTER(GTPOOptions)],
     "opo": [c_void_p, POINTER(Batch)],

@@ -128,6 +128,25 @@ def turn_returns(rewards, of_turns, mask, groups):
     return A
 
 
+def mt_grpo(rewards, of_turns, mask, groups):
+    """The advantages of MT-GRPO, [B, T], of the same arguments."""
+
+    def normalised(x):
+        x = np.array(x, np.float64)
+        return (x - x.mean()) / (x.std(ddof=1) + 1e-6) if len(x) > 1 else 0 * x
+
+    ends = np.array([r + sum(turns[-1:]) for r, turns in zip(rewards, of_turns)])
+    A = np.zeros(mask.shape)
+    for group in np.unique(groups):
+        fellows = np.flatnonzero(groups == group)
+        for b, end in zip(fellows, normalised(ends[fellows])):
+            for k, (first, after) in enumerate(spans(mask[b])):
+                there = [p for p in fellows if k < len(of_turns[p])]
+                of_turn = normalised([of_turns[p][k] for p in there])[there.index(b)]
+                A[b, first:after] = of_turn + 0.5 * end if k < len(of_turns[b]) - 1 else end
+    return A
+
+
 def entropy_mask(entropy, mask):
     """The weights of the fifth of the tokens with the highest entropies."""
     return mask * (entropy >= np.sort(entropy[mask])[-int(0.2 * mask.sum() + 0.9999)])

@@ -592,7 +592,7 @@ class MultiplierTest(Case):
                             if rank is not None:
                                 self.assertBits(got + 0, want[cut] + 0)
                 computed += 1
-        self.assertEqual(computed, 14)
+        self.assertEqual(computed, 15)
         # An error has the place in the whole batch.
         with self.assertRaisesRegex(reweight.InputError, r"rewards\[3\] is \+Inf"):
             self.call(credit=Credit("rloo"), rewards=np.where(np.arange(32) == 3, np.inf, scores))

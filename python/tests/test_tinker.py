@@ -28,9 +28,9 @@ OPEN, CLOSE = 3, 4
 CREDIT = Credit(alpha=0.1, beta=0.5, guard=0.0, tags=([OPEN], [CLOSE]), tags_as="reasoning", entropy="surprisal")
 
 
-def trajectory(random, turns, words, broken=False):
+def trajectory(random, turns, words, broken=False, rewards=(0.0,) * 3, masked=None):
     """Some turns of words and an answer. broken: the last turn does not go on from the one before it, so that it is a datum
-    of its own."""
+    of its own. masked: a turn that tinker-cookbook leaves out of the loss."""
     said, found = [10, 11, 12], []
     for turn in range(turns):
         if broken and turn == turns - 1:
@@ -38,7 +38,9 @@ def trajectory(random, turns, words, broken=False):
         tokens = [random.randrange(5, 30) for _ in range(words)] + [OPEN, *(random.randrange(5, 30) for _ in range(3)), CLOSE]
         action = TokensWithLogprobs(tokens=tokens, maybe_logprobs=[-random.expovariate(1.0) for _ in tokens])
         input = tinker.ModelInput.from_ints(list(said))
-        found.append(types.Transition(ob=input, ac=action, reward=0.0, episode_done=turn == turns - 1))
+        found.append(types.Transition(ob=input, ac=action, reward=rewards[turn], episode_done=turn == turns - 1))
+        if turn == masked:
+            found[-1].metrics[types.PARSE_ERROR_MASKED_METRIC_KEY] = 1.0
         said = said + tokens + [2, 20, 21, 2]
     return types.Trajectory(transitions=found, final_ob=tinker.ModelInput.from_ints(list(said)))
 
@@ -139,6 +141,40 @@ class Cookbook(unittest.TestCase):
             for x, y in zip(of(prepare(groups(broken))[0], "advantages"), of(before, "advantages")):
                 np.testing.assert_array_equal(x, y)  # nothing is installed any more
 
+    def test_turns(self):
+        """The rewards of transitions are those of turns: the advantages of returns of turns, against float64, for
+        trajectories of one datum and of several, with transitions that the loss lacks."""
+        for broken in False, True:
+            r, g = random.Random(1), np.random.default_rng(1)
+            masked = [None, 0, 1, 2, 0]
+            given = g.normal(size=(2, 5, 3)).round(2)
+            outcomes = g.normal(size=(2, 5)).round(2)
+            made = [[trajectory(r, 3 - i % 2, 5 + i, broken, row, masked[i]) for i, row in enumerate(rows)] for rows in given.tolist()]
+            found = [types.TrajectoryGroup(trajectories_G=x, final_rewards_G=o, metrics_G=[{}] * 5) for x, o in zip(made, outcomes.tolist())]
+            metadata = data_processing.assemble_training_data(found, data_processing.compute_advantages(found))[1]
+            with installed(Credit("turn_returns", entropy="surprisal")), contextlib.redirect_stderr(io.StringIO()):
+                datums, metrics, *_ = prepare(found)
+            self.assertEqual(metrics["credit/mixed_groups"], 1)
+            runs = {}
+            for m, advantages, mask in zip(metadata, of(datums, "advantages"), of(datums, "mask")):
+                for first, end in np.flatnonzero(np.diff(np.concatenate([[0], mask, [0]]))).reshape(-1, 2):
+                    self.assertEqual(len(set(advantages[first:end].tolist())), 1)
+                    runs.setdefault((m["group_idx"], m["traj_idx"]), []).append(advantages[first])
+            for p, (rows, ends) in enumerate(zip(given, outcomes)):
+                G = []
+                for q, (row, end) in enumerate(zip(rows, ends)):
+                    row, end = row[: 3 - q % 2].tolist(), end
+                    if masked[q] == 0:
+                        end += row.pop(0)
+                    elif masked[q] is not None and masked[q] < len(row):
+                        row[masked[q] - 1] += row.pop(masked[q])
+                    row[-1] += end
+                    G.append(np.cumsum(row[::-1])[::-1])
+                for q, own in enumerate(G):
+                    others = [x for o, x in enumerate(G) if o != q]
+                    want = [x - np.mean([o[min(k, len(o) - 1)] for o in others]) for k, x in enumerate(own)]
+                    np.testing.assert_allclose(runs[p, q], want, rtol=1e-5, atol=1e-6)
+
     def test_penalty(self):
         """tinker-cookbook's penalty is added to the advantages that have the credit, and is not weighted."""
 
@@ -217,6 +253,7 @@ class Datums(unittest.TestCase):
     def test_errors(self):
         """What is wrong is said before anything is changed."""
         rewards, groups_ = [0.0, 1.0, 1.0, 0.0] * 2, [0] * 4 + [1] * 4
+        turns = Credit("turn_returns", tags=None, entropy="surprisal")
 
         def lacks(name):
             datums = self.datums()
@@ -235,6 +272,12 @@ class Datums(unittest.TestCase):
             (r"^trajectories has 2 elements, want 8", None, dict(trajectories=[1, 2])),
             (r"^groups\[4\] is 1, but 0 at another datum of its trajectory", None, dict(trajectories=[0] * 8, rewards=[0.0] * 8)),
             (r"^rewards\[1\] is 1\.0, but 0\.0 at another datum", None, dict(trajectories=[0] * 8, groups=[0] * 8)),
+            (r"^span_rewards has 7 elements, want 8, one per datum", None, dict(span_rewards=[[1.0]] * 7, credit=turns)),
+            (r"^span_rewards\[1\] is \[2\.0\], but \[1\.0\] at another datum of its trajectory", None,
+             dict(trajectories=[0] * 8, groups=[0] * 8, rewards=[0.0] * 8, span_rewards=[[1.0], np.array([2.0])] * 4, credit=turns)),
+            (r"^span_rewards\[0\] has 2 numbers, want 1, one for each turn", None, dict(span_rewards=[[1.0, 2.0]] * 8, credit=turns)),
+            (r"^span_rewards\[0\] is a float, want a list of numbers", None, dict(span_rewards=[1.0] * 8, credit=turns)),
+            (r"^span_rewards is None, want 8, the rewards of the turns", None, dict(credit=turns)),
             (r'^datums\[3\] has no loss_fn_inputs\["mask"\]: 1 at the sampled tokens', lacks("mask"), {}),
             (r'^datums\[3\] has no loss_fn_inputs\["advantages"\]$', lacks("advantages"), {}),
             (r'^datums\[3\] has no loss_fn_inputs\["logprobs"\]$', lacks("logprobs"), {}),

@@ -33,7 +33,7 @@ from datasets import Dataset
 from support import environment, needs_go, program
 from test_show import sections
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification, PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig
 from trl import GRPOTrainer as Original
 from trl import RLOOTrainer
@@ -163,6 +163,56 @@ def installed():
 
 def numpy(t):
     return t.detach().double().numpy()
+
+
+class Lake:
+    """An environment with one tool."""
+
+    def reset(self, **_):
+        self.at = 0
+
+    def move(self, to: str) -> str:
+        """Moves.
+
+        Args:
+            to: where to.
+        """
+        self.at += to == "Left"
+        return f"you are at {self.at}"
+
+
+@contextlib.contextmanager
+def scripted(kind, credit, environment, reward_funcs):
+    """A trainer of kind with tools of an environment, and its tokenizer. A script says what the policy calls, since an
+    untrained model calls nothing."""
+    corpus = '<tool_call>\n{"name": "move", "arguments": {"to": "Left"}}\n</tool_call>'
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    special = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    t.train_from_iterator(
+        [corpus] * 20, trainers.BpeTrainer(vocab_size=320, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
+    )
+    words = PreTrainedTokenizerFast(tokenizer_object=t, eos_token=special[1], pad_token=special[2], chat_template=qwen3_chat_template)
+
+    class Scripted(kind):
+        def _generate_single_turn(self, prompt_ids, *args, **options):
+            said = []
+            for i, prompt in enumerate(prompt_ids):
+                thought = torch.randint(200, (4 + i % 3,), generator=self.script).tolist()
+                moves = i % 4 and prompt.count(words.convert_tokens_to_ids(special[0])) < 7
+                act = corpus.replace("Left", "Left" if i % 2 else "Up") if moves else "done"
+                said.append([3 + t for t in thought] + words.encode(act) + [words.eos_token_id])
+            return said, None
+
+    with tempfile.TemporaryDirectory() as folder:
+        model(len(words), 1024).save_pretrained(folder)
+        made = trainer(
+            functools.partial(Scripted, credit=credit, environment_factory=environment), model=folder, processing_class=words,
+            reward_funcs=reward_funcs, max_completion_length=256, prompts=[[{"role": "user", "content": f"go {i}"}] for i in range(64)],
+        )  # fmt: skip
+        made.script = torch.Generator().manual_seed(1)
+        yield made, words
 
 
 class Runs(unittest.TestCase):
@@ -377,52 +427,10 @@ class Runs(unittest.TestCase):
         self.run_steps(trainer(rollout_func=rollout))
 
     def test_tools(self):
-        """Tools of an environment: the calls are the actions, and what tools return is no response. A script says what the
-        policy calls, since an untrained model calls nothing."""
-        corpus = '<tool_call>\n{"name": "move", "arguments": {"to": "Left"}}\n</tool_call>'
-        t = Tokenizer(models.BPE())
-        t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-        special = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        t.train_from_iterator(
-            [corpus] * 20, trainers.BpeTrainer(vocab_size=320, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
-        )
-        words = PreTrainedTokenizerFast(
-            tokenizer_object=t, eos_token=special[1], pad_token=special[2], chat_template=qwen3_chat_template
-        )
-
-        class Lake:
-            def reset(self, **_):
-                self.at = 0
-
-            def move(self, to: str) -> str:
-                """Moves.
-
-                Args:
-                    to: where to.
-                """
-                self.at += to == "Left"
-                return f"you are at {self.at}"
-
-        class Scripted(GRPOTrainer):
-            def _generate_single_turn(self, prompt_ids, *args, **options):
-                said = []
-                for i, prompt in enumerate(prompt_ids):
-                    thought = torch.randint(200, (4 + i % 3,), generator=self.script).tolist()
-                    moves = i % 4 and prompt.count(words.convert_tokens_to_ids(special[0])) < 7
-                    act = corpus.replace("Left", "Left" if i % 2 else "Up") if moves else "done"
-                    said.append([3 + t for t in thought] + words.encode(act) + [words.eos_token_id])
-                return said, None
-
+        """Tools of an environment: the calls are the actions, and what tools return is no response."""
         credit = Credit(beta=2.0, guard=0.0, tags=("<tool_call>", "</tool_call>"))
-        with tempfile.TemporaryDirectory() as folder:
-            model(len(words), 1024).save_pretrained(folder)
-            made = trainer(
-                functools.partial(Scripted, credit=credit, environment_factory=Lake), model=folder, processing_class=words,
-                reward_funcs=lambda environments, **_: [e.at + 0.1 * i for i, e in enumerate(environments)],
-                max_completion_length=256, prompts=[[{"role": "user", "content": f"go {i}"}] for i in range(64)],
-            )  # fmt: skip
-            made.script = torch.Generator().manual_seed(1)
+        outcome = lambda environments, **_: [e.at + 0.1 * i for i, e in enumerate(environments)]
+        with scripted(GRPOTrainer, credit, Lake, outcome) as (made, words):
             log = self.run_steps(made, credit=credit, text=lambda i: words.decode([i]))
         self.assertGreater(log[-1]["tools/call_frequency"], 1)
         self.assertGreater(log[-1]["credit/actions"], 100)
@@ -862,25 +870,38 @@ def game(prompts, trainer, cut=False):
 
 
 class Turns(unittest.TestCase):
-    """Rewards of turns, which rollout_func returns as span_rewards."""
+    """Rewards of turns, by lists of reward functions, or which rollout_func returns as span_rewards."""
 
     CREDIT = Credit("turn_returns+actfocus")
 
     @classmethod
-    def played(cls, steps=3, rollout=game, **options):
+    def played(cls, steps=3, rollout=game, lists=False, credit=CREDIT, **options):
         """Trains, and returns of each step what the rollout returned, the rewards, TRL's batch with the credit, the policy
-        before the step, and its gradient."""
+        before the step, and its gradient. With lists, two reward functions return the rewards of turns."""
         rollouts, rewards, outputs, policies, gradients = [], [], [], [], []
 
         def rollout_func(prompts, trainer):
             rollouts.append(rollout(prompts, trainer))
-            return rollouts[-1]
+            return {"hidden" if lists and name == "span_rewards" else name: x for name, x in rollouts[-1].items()}
 
-        def outcome(completions, span_rewards, **_):
-            """The sum of the rewards of turns reaches reward functions too, and one completion is not scored."""
-            assert span_rewards == rollouts[-1]["span_rewards"]
+        def outcome(completions, hidden=None, span_rewards=None, **_):
+            """The rewards of turns of rollout_func reach reward functions too, and one completion is not scored."""
+            assert (hidden if lists else span_rewards) == rollouts[-1]["span_rewards"]
             rewards.append([None if i == 6 else c.count("Left") - 0.1 * len(c.split()) for i, c in enumerate(completions)])
             return rewards[-1]
+
+        def listed(hidden, **_):
+            return [None if i == 6 else (list, np.array, torch.tensor)[i % 3](row) for i, row in enumerate(hidden)]
+
+        class Later:
+            __name__ = "later"
+
+            async def __call__(self, hidden, **_):
+                return [None if i == 6 else [2 * x for x in row] for i, row in enumerate(hidden)]
+
+        functions = [outcome]
+        if lists:  # the weights make the rewards of rollout_func of both
+            functions, options = [listed, outcome, functools.partial(Later())], {**options, "reward_weights": [2.0, 1.0, -0.5]}
 
         class Kept(GRPOTrainer):
             def _generate_and_score_completions(self, inputs):
@@ -893,44 +914,50 @@ class Turns(unittest.TestCase):
                 gradients.append({name: numpy(x.grad) for name, x in model.named_parameters()})
 
         made = trainer(
-            functools.partial(Kept, credit=cls.CREDIT), rollout_func=rollout_func, reward_funcs=outcome, max_steps=steps,
+            functools.partial(Kept, credit=credit), rollout_func=rollout_func, reward_funcs=functions, max_steps=steps,
             optim="sgd", learning_rate=0.1, max_grad_norm=1e9, max_completion_length=32, **options,
         )  # fmt: skip
         made.add_callback(Look())
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
             made.train()
+        assert made.reward_funcs == functions
         return made, said.getvalue(), list(zip(rollouts, rewards, outputs, policies, gradients))
 
     @classmethod
-    def wanted(cls, ids, mask, rewards, turns, groups):
+    def wanted(cls, ids, mask, rewards, turns, groups, credit=CREDIT):
         """The advantages by the formulas, in float64."""
         zero = np.zeros(mask.shape)
-        w, _, role = weights_and_factors(ids, mask, zero, zero, groups, credit=cls.CREDIT)
+        w, _, role = weights_and_factors(ids, mask, zero, zero, groups, credit=credit)
         assert (role == 2).any()
         rewards = np.array(rewards, np.float64)  # None is NaN
         there, scored = mask.any(1), ~np.isnan(rewards)
         rewards = rewards + [0 if x else sum(row) for x, row in zip(there, turns)]
         turns = [row if x else [] for x, row in zip(there, turns)]
         A = zero.copy()
-        A[scored] = formulas.turn_returns(rewards[scored], [x for x, s in zip(turns, scored) if s], mask[scored], groups[scored])
+        of = getattr(formulas, credit.scheme.split("+")[0])
+        A[scored] = of(rewards[scored], [x for x, s in zip(turns, scored) if s], mask[scored], groups[scored])
         return A * w * mask.sum() / w.sum()
 
     def test_steps(self):
         """The advantages of three steps, and the gradient that trains, against float64."""
-        for name, options in {
-            "env_mask": {},
-            "mask_truncated_completions": dict(rollout=functools.partial(game, cut=True), mask_truncated_completions=True),
-        }.items():
+        cut = dict(rollout=functools.partial(game, cut=True), mask_truncated_completions=True)
+        for name, credit, options, lists in (
+            ("env_mask", self.CREDIT, {}, False),
+            ("mask_truncated_completions", self.CREDIT, cut, False),
+            ("env_mask, lists", self.CREDIT, {}, True),
+            ("mask_truncated_completions, lists", self.CREDIT, cut, True),
+            ("mt_grpo", Credit("mt_grpo+actfocus"), {}, True),
+        ):
             with self.subTest(name):
-                made, said, steps = self.played(**options)
+                made, said, steps = self.played(lists=lists, credit=credit, **options)
                 self.assertEqual(len(steps), 3)
-                self.assertIn("the advantages of returns of turns in the place of the trainer's", said)
+                self.assertRegex(said, "the advantages of (returns of turns|MT-GRPO) in the place of the trainer's")
                 worst = [0.0, 0.0]
                 for rollout, rewards, output, policy, gradient in steps:
                     mask = numpy(output["completion_mask"] * output["tool_mask"]) != 0
                     self.assertEqual(mask.any(1).tolist(), [i != 5 for i in range(8)])
                     self.assertGreater(len({len(row) for row in rollout["span_rewards"]}), 1)
-                    want = self.wanted(output["completion_ids"].numpy(), mask, rewards, rollout["span_rewards"], np.arange(8) // 4)
+                    want = self.wanted(output["completion_ids"].numpy(), mask, rewards, rollout["span_rewards"], np.arange(8) // 4, credit)
                     worst[0] = max(worst[0], np.abs(numpy(output["advantages"]) - want).max() / np.abs(want).max())
                     exact = model().double()
                     exact.load_state_dict({n: x.double() for n, x in policy.items()})
@@ -941,7 +968,7 @@ class Turns(unittest.TestCase):
                     (-(logps * torch.from_numpy(want))[torch.from_numpy(mask)].sum() / mask.sum()).backward()
                     for n, x in exact.named_parameters():
                         worst[1] = max(worst[1], np.abs(gradient[n] - numpy(x.grad)).max() / np.abs(numpy(x.grad)).max())
-                sys.stderr.write(f"\nTRL, rewards of turns: advantages within {worst[0]:.1e}, gradients within {worst[1]:.1e}\n")
+                sys.stderr.write(f"\nTRL, rewards of turns, {name}: advantages within {worst[0]:.1e}, gradients within {worst[1]:.1e}\n")
                 self.assertLess(worst[0], 1e-5)
                 self.assertLess(worst[1], 1e-4)
                 log = [entry for entry in made.state.log_history if "credit/mixed_groups" in entry]
@@ -955,56 +982,136 @@ class Turns(unittest.TestCase):
             environ = environment(OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true")
             done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, 0, done.stderr)
-            parts = [np.load(f"{folder}/{rank}.npz") for rank in range(2)]
-        ids, mask, got, rewards, turns = (np.concatenate([p[x] for p in parts]) for x in ("ids", "mask", "got", "rewards", "turns"))
-        want = self.wanted(ids, mask, rewards, [row[~np.isnan(row)] for row in turns], np.arange(12) // 4)
-        self.assertLess(np.abs(got - want).max(), 1e-5 * np.abs(want).max())
+            for lists in False, True:
+                parts = [np.load(f"{folder}/{rank}-{lists}.npz") for rank in range(2)]
+                ids, mask, got, rewards, turns = (np.concatenate([p[x] for p in parts]) for x in ("ids", "mask", "got", "rewards", "turns"))
+                want = self.wanted(ids, mask, rewards, [row[~np.isnan(row)] for row in turns], np.arange(12) // 4)
+                self.assertLess(np.abs(got - want).max(), 1e-5 * np.abs(want).max())
+
+    def test_environment(self):
+        """get_reward of an environment returns the rewards of the turns, one for each call of a tool and one for the end."""
+        seen = []
+
+        class Rewarding(Lake):
+            def reset(self, **more):
+                super().reset(**more)
+                self.turns = []
+
+            def move(self, to: str) -> str:
+                """Moves.
+
+                Args:
+                    to: where to.
+                """
+                self.turns.append(len(self.turns) + 1.0 - 0.3 * (to == "Left"))
+                return super().move(to)
+
+            def get_reward(self):
+                return [*self.turns, 0.25]
+
+        def outcome(environments, **_):
+            seen.append(([0.1 * i for i in range(len(environments))], [e.get_reward() for e in environments]))
+            return seen[-1][0]
+
+        class Kept(GRPOTrainer):
+            def _generate_and_score_completions(self, inputs):
+                output = super()._generate_and_score_completions(inputs)
+                if not self.model.training:
+                    return output
+                mask = numpy(output["completion_mask"] * output["tool_mask"]) != 0
+                rewards, turns = seen[-1]
+                want = formulas.turn_returns(np.array(rewards), turns, mask, np.arange(8) // 4)
+                checked.append(np.abs(numpy(output["advantages"]) - want).max() / np.abs(want).max())
+                return output
+
+        checked = []
+        with scripted(Kept, Credit("turn_returns"), Rewarding, outcome) as (made, _):
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                made.train()
+                log = made.evaluate(made.train_dataset.select(range(2)))
+        self.assertEqual((len(checked), len(seen)), (3, 4))
+        self.assertAlmostEqual(log["eval_rewards/Rewarding/mean"], np.mean([sum(row) for row in seen[3][1]]), 5)
+        self.assertEqual({len(row) for row in seen[0][1]}, {1, 2, 3})
+        self.assertLess(max(checked), 1e-6)
 
     def test_errors(self):
         """What is missing or does not fit is an error before any update, which says how TRL gives it."""
         way = (
-            "in TRL, rollout_func returns the rewards of turns as span_rewards, a list for each completion, with a number for "
-            "each run of tokens of the policy"
+            "in TRL, the rewards of turns are lists, one for each completion, with a number for each run of tokens of the policy: "
+            "a reward function or get_reward of an environment returns them, or rollout_func as span_rewards"
         )
+        small = dict(vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, pad_token_id=0)
+        judge = LlamaForSequenceClassification(LlamaConfig(**small))
         with self.assertRaises(InputError) as caught:
-            trainer(functools.partial(GRPOTrainer, credit=self.CREDIT))
-        self.assertEqual(str(caught.exception), f"scheme reads span_rewards, but the trainer has no rollout_func: {way}")
+            trainer(functools.partial(GRPOTrainer, credit=self.CREDIT, reward_processing_classes=tokenizer()), reward_funcs=judge)
+        self.assertEqual(str(caught.exception), f"scheme reads span_rewards, but the trainer has reward models alone: {way}")
         none = "span_rewards is None, want 8, the rewards of the turns of each trajectory"
-        for name, change, message in (
-            ("missing", lambda out: out.pop("span_rewards"), none),
-            ("None", lambda out: out.update(span_rewards=None), none),
-            ("one number", lambda out: out["span_rewards"].__setitem__(3, 1.0), "span_rewards[3] is a float, want a list of numbers"),
-            ("one more turn", lambda out: out["span_rewards"][1].append(1.0), "span_rewards[1] has 4 numbers, want 3"),
-            ("none of a game", lambda out: out["span_rewards"][1].clear(), "span_rewards[1] has 0 numbers, want 3"),
-            ("NaN", lambda out: out["span_rewards"][1].__setitem__(1, np.nan), "span_rewards[1, 1] is NaN, want a finite number"),
-            ("one more game", lambda out: out["span_rewards"].append([1.0]), "span_rewards has 9 elements, want 8"),
-        ):
-            with self.subTest(name):
+        number = "span_rewards[3] is a float, want a list of numbers, one for each turn"
+        longer, empty = "span_rewards[1] has 4 numbers, want 3", "span_rewards[1] has 0 numbers, want 3"
+        nan = "span_rewards[1, 1] is NaN, want a finite number"
+        listed = "span_rewards[1] is a list, want a list of numbers, one for each turn"
+        text = listed.replace("is a list", "is a str")
+        everywhere = (  # what happens to the lists, and the errors of rollout_func and of a reward function
+            ("missing", lambda rows: None, none, none),
+            ("numbers", lambda rows: [1.0] * 8, "span_rewards[0] is a float, want a list of numbers", none),
+            ("one number", lambda rows: [*rows[:3], 1.0, *rows[4:]], number, number.replace("a float", "None")),
+            ("one more turn", lambda rows: [rows[0], [*rows[1], 1.0], *rows[2:]], longer, longer),
+            ("none of a game", lambda rows: [rows[0], [], *rows[2:]], empty, empty),
+            ("NaN", lambda rows: [rows[0], [1, np.nan, 2], *rows[2:]], nan, nan),
+            ("NaN in a tensor", lambda rows: [rows[0], torch.tensor([1, np.nan, 2]), *rows[2:]], nan, nan),
+            ("None in a list", lambda rows: [rows[0], [1, None, 2], *rows[2:]], listed, listed),
+            ("ragged", lambda rows: [rows[0], [1, [2, 3], 2], *rows[2:]], listed, listed),
+            ("a text", lambda rows: [rows[0], "abc", *rows[2:]], text, text),
+            ("one more game", lambda rows: [*rows, [1.0]], "span_rewards has 9 elements, want 8", ""),  # TRL has an error of its own
+        )
+        both = "span_rewards is returned by rollout_func and by a reward function, want one of them"
+        lengths = "span_rewards[1] has lists of [3, 4] numbers by different functions, want one length"
+        cases = [
+            *((name, change, None, message) for name, change, message, _ in everywhere),
+            *((name, None, [change], message) for name, change, _, message in everywhere if message),
+            ("both", lambda rows: rows, [lambda rows: rows], both),
+            ("two lengths", None, [lambda rows: rows, everywhere[3][1]], lengths),
+        ]
+        for i, (name, by_rollout, by_functions, message) in enumerate(cases):
+            with self.subTest(name, by_functions=by_functions is not None):
 
                 def rollout(prompts, trainer):
                     out = game(prompts, trainer)
-                    change(out)
-                    return out
+                    out["hidden"] = out.pop("span_rewards")
+                    changed = by_rollout and by_rollout(out["hidden"])
+                    return {**out, **({"span_rewards": changed} if name != "missing" and by_rollout else {})}
 
-                made = trainer(functools.partial(GRPOTrainer, credit=self.CREDIT), rollout_func=rollout)
+                def judge_by(change):
+                    def now(hidden, **_):
+                        return change(hidden) or [None] * 8
+
+                    async def later(hidden, **_):
+                        return now(hidden)
+
+                    return later if i % 2 else now
+
+                functions = [reward, *map(judge_by, by_functions or ())]
+                made = trainer(functools.partial(GRPOTrainer, credit=self.CREDIT), rollout_func=rollout, reward_funcs=functions)
                 before = {n: x.detach().clone() for n, x in made.model.named_parameters()}
                 with contextlib.redirect_stdout(io.StringIO()), self.assertRaises(InputError) as caught:
                     made.train()
-                self.assertEqual(str(caught.exception).split(": ")[1], way)
+                self.assertEqual(str(caught.exception).split(": ", 1)[1], way)
                 self.assertTrue(str(caught.exception).startswith(message), caught.exception)
                 self.assertIs(made.rollout_func, rollout)
+                self.assertEqual(made.reward_funcs, functions)
                 for n, x in made.model.named_parameters():
                     self.assertTrue(torch.equal(x, before[n]), n)
 
 
 def turns_of_process(folder):
-    """One of two processes: a step, and what it saw."""
-    made, _, [(rollout, rewards, output, *_)] = Turns.played(1, per_device_train_batch_size=6, folder=folder)
-    arrays = {"ids": output["completion_ids"], "got": output["advantages"], "mask": output["completion_mask"] * output["tool_mask"]}
-    wide = {name: np.pad(a.numpy(), ((0, 0), (0, 40 - a.shape[1]))) for name, a in arrays.items()}
-    turns = [row + [np.nan] * (3 - len(row)) for row in rollout["span_rewards"]]
-    wide.update(mask=wide["mask"] != 0, rewards=np.array(rewards, np.float64), turns=np.array(turns))
-    np.savez(f"{folder}/{made.accelerator.process_index}.npz", **wide)
+    """One of two processes: a step of each way to give rewards of turns, and what it saw."""
+    for lists in False, True:
+        made, _, [(rollout, rewards, output, *_)] = Turns.played(1, lists=lists, per_device_train_batch_size=6, folder=folder)
+        arrays = {"ids": output["completion_ids"], "got": output["advantages"], "mask": output["completion_mask"] * output["tool_mask"]}
+        wide = {name: np.pad(a.numpy(), ((0, 0), (0, 40 - a.shape[1]))) for name, a in arrays.items()}
+        turns = [row + [np.nan] * (3 - len(row)) for row in rollout["span_rewards"]]
+        wide.update(mask=wide["mask"] != 0, rewards=np.array(rewards, np.float64), turns=np.array(turns))
+        np.savez(f"{folder}/{made.accelerator.process_index}-{lists}.npz", **wide)
 
 
 class Losses(unittest.TestCase):

@@ -51,10 +51,11 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.utils.losses import ppo_loss
 
+from reweight import InputError
 from reweight.adapters import Credit, HookError
 from reweight.adapters import verl as adapter
 
-OPENING, CLOSING, EOS, FIRST_WORD = 2, 3, 1, 5
+OPENING, CLOSING, OBSERVATION, EOS, FIRST_WORD = 2, 3, 4, 1, 5
 WORDS = ["<pad>", "<eos>", "<answer>", "</answer>", "<obs>", *(f"w{i}" for i in range(19))]
 OPTIONS = {"alpha": 0.2, "beta": 2.0, "guard": 0.0}  # of the credit: no guard hides AEM
 MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-sum")
@@ -151,6 +152,19 @@ def group_advantages(rewards, groups, trajectories, kept):
         a = (r - r.mean()) / (r.std(ddof=1) + 1e-6) if len(r) > 1 else r / (1 + 1e-6)
         of.update(zip((trajectories[row] for row in rows), a * kept[rows].any(1)))
     return np.array([of[trajectory] for trajectory in trajectories])[:, None] * kept
+
+
+def scores(ids):
+    """The rewards of turns that verl_cpu's agent loop gives."""
+    at = ids.index(OBSERVATION) if OBSERVATION in ids else len(ids)
+    return [sum(part) % 5 / 4 for part in (ids[:at], ids[at:]) if part]
+
+
+def turn_advantages(rewards, turns, kept, groups):
+    """Those of turn_returns, where a trajectory without a token of the loss has its rewards of turns in its reward."""
+    there = kept.any(1)
+    rewards = rewards + [0 if x else sum(row) for x, row in zip(there, turns)]
+    return formulas.turn_returns(rewards, [row if x else [] for x, row in zip(there, turns)], kept, np.array(groups))
 
 
 def loss_of(rows, w, A, actor, tokens, count, importance=None):
@@ -296,7 +310,9 @@ class Steps(unittest.TestCase):
             {name: row for name, row in zip(given, x)}
             for x in zip(*(self.nested(x[:n]).unbind() for x in given.values()))
         ]
-        for key, field in zip(self.keys, fields):
+        for i, (key, field) in enumerate(zip(self.keys, fields)):
+            if "turns" in rows:
+                field["extra_fields"] = {"turn_scores": rows["turns"][i]}
             more = {"prompts": torch.tensor([FIRST_WORD, FIRST_WORD + 1]), "uid": key.split("_")[0]}
             field.update(more, position_ids=torch.arange(2 + len(field["responses"])))
         partition = f"train{next(self.partitions)}"
@@ -348,6 +364,8 @@ class Steps(unittest.TestCase):
             if name in credit.scheme:
                 A = formulas.advantages(name, rows["scores"].sum(1), rows["kept"], rows["entropy"], np.array(groups))
                 self.assertGreater(metrics["credit/advantage"], 0)
+        if "turn_returns" in credit.scheme:
+            A = turn_advantages(rows["scores"].sum(1), rows["turns"], rows["kept"], groups)
         self.assertNear("advantages", self.wide(data["advantages"]), A * multiplier(rows, w, f, mode))
         if "actfocus" in credit.scheme:
             self.assertEqual(metrics["credit/actions"], (role == 2).sum())
@@ -475,6 +493,30 @@ class Steps(unittest.TestCase):
             data, _, _ = self.advantages(self.trainer({**changes, "algorithm.adv_estimator": "grpo"}, {"scheme": "rloo"}),
                                          self.batch(self.rows))  # fmt: skip
             self.assertNear("advantages", self.wide(data["advantages"]), self.wide(plain["advantages"]))
+
+    def test_turns(self):
+        """The rewards of turns are the turn_scores of an agent loop, which are there for each turn, or it is an error that
+        says so."""
+        g = np.random.default_rng(5)
+        sampled, keys = self.rows["sampled"].copy(), [f"prompt{i // 5}_{i % 5}_0" for i in range(len(self.keys))]
+        sampled[[2, 6, 11], 9:] = False
+        turns = [g.normal(size=1 if i in (2, 6, 11) else 2).round(3).tolist() for i in range(len(keys))] + [[]] * 3
+        with mock.patch.object(type(self), "keys", keys), mock.patch.dict(self.rows, sampled=sampled, kept=sampled, turns=turns):
+            for scheme in "turn_returns", "turn_returns+actfocus":
+                for mode in MODES[:3]:
+                    with self.subTest(scheme, mode=mode):
+                        self.check({ACTOR + "loss_agg_mode": mode}, {"scheme": scheme})
+            made = self.trainer(reweight={"scheme": "turn_returns"})
+            for wrong, message in (
+                (None, r"^span_rewards\[1\] is None, want a list of numbers, one for each turn of the trajectory: "),
+                ([], r"^span_rewards\[1\] has 0 numbers, want 2, one for each turn of the trajectory: "),
+                ([1.0, None], r"^span_rewards\[1\] is a list, want a list of numbers, "),
+                ([1.0, np.nan], r"^span_rewards\[1, 1\] is NaN, want a finite number: "),
+            ):
+                with self.subTest(message), mock.patch.dict(self.rows, turns=[turns[0], wrong, *turns[2:]]):
+                    batch = self.batch(self.rows)
+                    with self.assertRaisesRegex(InputError, message + r'.*in verl, an agent loop gives .*\["turn_scores"\]'):
+                        self.advantages(made, batch)
 
     def test_not_finite(self):
         """A token without a log-probability: it has the weight 1."""
@@ -688,6 +730,9 @@ class Runs(unittest.TestCase):
             own = A = group_advantages(wide("rm_scores").sum(1), groups, range(len(groups)), rows["kept"])
             if "rloo" in credit.scheme:
                 A = formulas.advantages("rloo", wide("rm_scores").sum(1), rows["kept"], None, np.array(groups))
+            if "turn_returns" in credit.scheme:
+                turns = [[] if x.startswith("pad") else scores(ids.tolist()) for x, ids in zip(groups, seen["responses"])]
+                A = turn_advantages(wide("rm_scores").sum(1), turns, rows["kept"], groups)
             loss, gradient = loss_of(rows, w, A * f, actor, rows["sampled"].sum(), len(groups))
             near = lambda name, want: np.abs(wide(name) - want).max() / np.abs(want).max()
             differences = near("advantages", A * multiplier(rows, w, f, "token-mean")), near("gradient", gradient)
@@ -729,6 +774,12 @@ class Runs(unittest.TestCase):
                 self.assertIn(name.encode(), content)
         board = [event.value for event in events.Scalars("credit/action_weight")]
         self.assertEqual(board, [np.float32(step["credit/action_weight"]) for step in self.logged(said)])
+
+    def test_turns(self):
+        """The turn_scores of an agent loop reach the credit."""
+        options = "+reweight.scheme=turn_returns+actfocus+aem", "+reweight.guard=0.0", '+reweight.tags=["<answer>","</answer>"]'
+        said = self.start(*options, *self.own_ray, 'trainer.logger=["console"]')
+        self.check(said, "vanilla", Credit("turn_returns+actfocus+aem", guard=0.0))
 
     def test_legacy(self):
         """The older trainer, which computes its advantages elsewhere."""

@@ -123,6 +123,11 @@ class Replica(RolloutReplica):
     sleep = wake_up = abort_all_requests = resume_generation = clear_kv_cache = nothing
 
 
+def score(ids):
+    """The reward of a turn."""
+    return sum(ids) % 5 / 4
+
+
 @register("two_turns")
 class TwoTurns(AgentLoopBase):
     """A thought and an action, once or twice with an observation between. Some trajectories are masked whole, and of
@@ -130,7 +135,7 @@ class TwoTurns(AgentLoopBase):
 
     async def run(self, sampling_params, **options):
         g = random.Random(f"{options['index']} {options['session_id']}")
-        ids, mask, logprobs = [], [], []
+        ids, mask, logprobs, scores = [], [], [], []
 
         async def sample(n):
             out = await self.server_manager.generate("", prompt_ids=[], sampling_params={"max_tokens": n})
@@ -146,6 +151,7 @@ class TwoTurns(AgentLoopBase):
             add(OPENING, 1)
             await sample(g.randint(1, 3))
             add(CLOSING, 1)
+            scores.append(score(ids[ids.index(OBSERVATION) if turn else 0 :]))
         if g.random() < 0.15:
             mask = [0] * len(ids)
         output = AgentLoopOutput(
@@ -153,7 +159,7 @@ class TwoTurns(AgentLoopBase):
             response_ids=ids, response_mask=mask, response_logprobs=logprobs, num_turns=2, metrics={},
             reward_score=float(len(set(ids)) % 5), extra_fields={"min_global_steps": 0, "max_global_steps": 0},
         )  # fmt: skip
-        output.extra_fields.update(reward_extra_info={}, turn_scores=[], tool_rewards=[])
+        output.extra_fields.update(reward_extra_info={}, turn_scores=scores, tool_rewards=[])
         return [] if options["index"] % 4 == 3 and options["session_id"] > 1 else output
 
 

@@ -270,7 +270,7 @@ def trinity():
 
 def turns():
     """Advantages of turns, as their definitions have them: nobody else has a function."""
-    cases = []
+    cases, mt_grpo = [], []
     for s in range(6):
         r, rows = Rollouts(s), random.Random(100 + s)
         ids, last, rewards = [], -1, []
@@ -301,7 +301,26 @@ def turns():
                         A[s] /= std + 1e-6
             out = [float(A[s]) if s >= 0 else 0 for s in ids]
             cases.append({"name": f"turn_returns {s}", **given, **({"options": options} if options else {}), "out": out})
+        for options in ({}, {"lambda": 1.0, "std": False}, {"lambda": 2.0, "std": True}):
+
+            def normalised(x):
+                x = np.array(x)
+                return (x - x.mean()) / (np.std(x, ddof=1) + 1e-6 if options.get("std", True) and len(x) > 1 else 1)
+
+            A = {}
+            for group in set(r.group):
+                fellows = [p for p in range(len(of)) if r.group[p] == group]
+                ends = normalised([r.rewards[p] + rewards[of[p][-1]] for p in fellows])
+                for k in range(max(len(of[p]) for p in fellows)):
+                    there = [of[p][k] for p in fellows if k < len(of[p])]
+                    A.update(zip(there, normalised([rewards[s] for s in there])))
+                for p, end in zip(fellows, ends):
+                    A.update({s: A[s] + options.get("lambda", 0.5) * end for s in of[p][:-1]})
+                    A[of[p][-1]] = end
+            out = [float(A[s]) if s >= 0 else 0 for s in ids]
+            mt_grpo.append({"name": f"mt_grpo {s}", **given, **({"options": options} if options else {}), "out": out})
     write("turns.json", cases)
+    write("mt_grpo.json", mt_grpo)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Set, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -182,7 +183,7 @@ def of_turns(
     alive[(np.cumsum(begins) - 1)[kept]] = True
     sums, packed, first = [], [np.zeros(0, np.float32)], 0
     for q, n in enumerate(per_trajectory(begins, offsets, np.int64).tolist()):
-        rewards = _numbers(given[q], q)
+        rewards = numbers(given[q], q)
         if n not in (0, len(rewards)):
             raise reweight.InputError("span_rewards", f"has {len(rewards)} numbers, want {n}, one for each turn of the trajectory", q)
         sums.append(rewards.sum())
@@ -195,7 +196,18 @@ def of_turns(
     return np.concatenate(packed), np.array(sums, np.float32)
 
 
-def _numbers(row: Any, q: int) -> npt.NDArray[np.float32]:
+@contextlib.contextmanager
+def saying_how(way: str) -> Iterator[None]:
+    """An error of rewards of turns says by which way the trainer gives them."""
+    try:
+        yield
+    except reweight.InputError as error:
+        if error.argument != "span_rewards":
+            raise
+        raise reweight.InputError("span_rewards", f"{error.problem}: {way}", error.index) from None
+
+
+def numbers(row: Any, q: int) -> npt.NDArray[np.float32]:
     """Returns the rewards of the turns of trajectory q."""
     try:
         x = to_numpy(row)

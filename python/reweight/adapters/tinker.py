@@ -13,7 +13,8 @@ and in a script that runs tinker_cookbook.rl.train, before it does:
 Of a datum, loss_fn_inputs["advantages"] is replaced, and "target_tokens", "logprobs" and "mask" are read, which are 1 at
 the sampled tokens; tinker-cookbook's datums have a mask, which it takes out before they are sent. Tinker keeps no entropy
 and gives no reference: schemes that read the entropy need Credit(entropy="surprisal"). The penalty of
-tinker-cookbook's kl_penalty_coef is added after the credit and is not weighted.
+tinker-cookbook's kl_penalty_coef is added after the credit and is not weighted. In tinker-cookbook the rewards of turns
+are those of transitions, and the outcome is the reward of the whole group.
 
 Tinker's losses are sums over tokens: advantages are multiplied by the weights as they are, and no mean is divided by
 their sum. With ActFocus the tokens of reasoning count alpha times what they did, and those of actions what they did, so
@@ -23,7 +24,7 @@ that the gradient gets shorter, by credit/grad_scale of the log.
 from __future__ import annotations
 
 import contextvars
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -50,6 +51,7 @@ def credit_datums(
     credit: Credit = Credit(entropy="surprisal"),
     *,
     trajectories: Optional[Sequence[Any]] = None,
+    span_rewards: Optional[Sequence[Any]] = None,
     tokenizer: Any = None,
 ) -> Dict[str, float]:
     """Gives the advantages of the datums of a batch to the credit, which replaces them, and returns the scalars for the log.
@@ -58,6 +60,8 @@ def credit_datums(
     rewards: of each datum, the reward of its trajectory.
     trajectories: of each datum, its trajectory, in any names, where one has several datums; they are joined in their order.
         None: each datum is a trajectory.
+    span_rewards: of each datum, the rewards of the turns of its whole trajectory, a list of numbers, for schemes that read
+        them; a turn is a run of sampled tokens. rewards must not have them in it again.
     tokenizer: for tags that are strings, if the credit has none.
 
     Raises InputError, a ValueError, before anything is changed, for a datum that lacks what is read, and for lists of
@@ -67,7 +71,10 @@ def credit_datums(
     if len(datums) == 0:
         return {}
     names = range(len(datums)) if trajectories is None else trajectories
-    for argument, of_datums in (("groups", groups), ("rewards", rewards), ("trajectories", names)):
+    per_datum: List[Tuple[str, Sequence[Any]]] = [("groups", groups), ("rewards", rewards), ("trajectories", names)]
+    if span_rewards is not None:
+        per_datum.append(("span_rewards", [row.tolist() if hasattr(row, "tolist") else row for row in span_rewards]))
+    for argument, of_datums in per_datum:
         if len(of_datums) != len(datums):
             raise InputError(argument, f"has {len(of_datums)} elements, want {len(datums)}, one per datum")
     rows = [_row(at, datum) for at, datum in enumerate(datums)]
@@ -75,7 +82,7 @@ def credit_datums(
     for at, name in enumerate(names):
         joined.setdefault(name, []).append(at)
     for of_one in joined.values():
-        for argument, of_datums in (("groups", groups), ("rewards", rewards)):
+        for argument, of_datums in per_datum:
             for at in of_one:
                 first, value = of_datums[of_one[0]], of_datums[at]
                 if value != first and not (value != value and first != first):  # NaN is a reward that nobody gave
@@ -96,6 +103,7 @@ def credit_datums(
         tokenizer=tokenizer,
         old_logprobs=spread("logprobs"),
         rewards=[rewards[of_one[0]] for of_one in joined.values()],
+        span_rewards=None if span_rewards is None else [span_rewards[of_one[0]] for of_one in joined.values()],
         group_ids=[groups[of_one[0]] for of_one in joined.values()],
         log=log,
     )
@@ -110,9 +118,23 @@ def credit_datums(
 
 
 def _check(credit: Credit) -> None:
-    credit.check("Tinker", _OWN)
+    credit.check("Tinker", _OWN, ("span_rewards",))
     if "ref_logprobs" in credit.reads:
         raise InputError("scheme", 'reads ref_logprobs, which the datums of Tinker do not have; use signal="surprisal" for ActFocus')
+
+
+def _turns(trajectory: Any) -> Tuple[List[float], float]:
+    """Returns the rewards of the turns of tinker-cookbook's trajectory, and what was earned before the first of them. A
+    transition without a token of the loss is no turn, and its reward comes with the turn before it."""
+    turns, before = [], 0.0
+    for transition in trajectory.transitions:
+        if transition.ac.tokens and not transition.metrics.get("parse_error_masked"):
+            turns.append(transition.reward)
+        elif turns:
+            turns[-1] += transition.reward
+        else:
+            before += transition.reward
+    return turns, before
 
 
 def _row(at: int, datum: Any) -> Dict[str, Any]:
@@ -162,13 +184,22 @@ def install(credit: Credit = Credit(entropy="surprisal")) -> None:
             datums, metadata = original(trajectory_groups_P, *args, **options)
             batch = _batch.get()
             if batch is not None and batch["groups"] is trajectory_groups_P:  # and not a group that is printed
-                totals = [group.get_total_rewards() for group in trajectory_groups_P]
+                names = [(m["group_idx"], m["traj_idx"]) for m in metadata]
+                rewards, turns = [group.get_total_rewards() for group in trajectory_groups_P], None
+                if "span_rewards" in credit.reads:
+                    found = [[_turns(trajectory) for trajectory in group.trajectories_G] for group in trajectory_groups_P]
+                    turns = [found[g][t][0] for g, t in names]
+                    rewards = [
+                        [reward + before for reward, (_, before) in zip(group.final_rewards_G, of_group)]
+                        for group, of_group in zip(trajectory_groups_P, found)
+                    ]
                 batch["log"] = credit_datums(
                     datums,
-                    [m["group_idx"] for m in metadata],
-                    [totals[m["group_idx"]][m["traj_idx"]] for m in metadata],
+                    [g for g, _ in names],
+                    [rewards[g][t] for g, t in names],
                     credit,
-                    trajectories=[(m["group_idx"], m["traj_idx"]) for m in metadata],
+                    trajectories=names,
+                    span_rewards=turns,
                     tokenizer=batch["tokenizer"],
                 )
                 report.batch("sums of the loss (token_sum)", batch["log"])

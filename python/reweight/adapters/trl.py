@@ -23,11 +23,11 @@ old_per_token_logps, else those of vLLM, sampling_per_token_logps. Where there a
 more forward pass of the policy is made without gradients; Credit(entropy="surprisal") saves it. Credit(signal="energy"),
 ActFocus's own signal, takes what the reference's forward pass leaves in the head of install(head=True). Sums and groups
 are those of all processes. Rewards are the weighted sums of what _calculate_rewards returns, and as for TRL a completion
-that no function scored has none. Rewards of turns are what rollout_func returns as span_rewards. A batch that
-Credit(save_every=50) writes takes that forward pass too. The scalars of token_advantages are in TRL's log. TRL's table of
-completions keeps the advantages of whole completions. Credit(show_every=50) counts generation batches, not those of an
-evaluation, and so do save_every and audit_every, whose audits go on from those of the checkpoint that a run is resumed
-from.
+that no function scored has none. Rewards of turns are lists that reward functions return, of which TRL gets the sums,
+or what rollout_func returns as span_rewards. A batch that Credit(save_every=50) writes takes that forward pass too. The
+scalars of token_advantages are in TRL's log. TRL's table of completions keeps the advantages of whole completions.
+Credit(show_every=50) counts generation batches, not those of an evaluation, and so do save_every and audit_every, whose
+audits go on from those of the checkpoint that a run is resumed from.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from ._hooks import find_hook, never_called, replace, version_of, when_imported
 from ._layout import to_numpy
 from ._pages import batch_name
 from ._report import Report
+from ._step import numbers, saying_how
 
 WRITTEN_FOR = "TRL 1.16.0"
 
@@ -71,8 +72,8 @@ _NO_PLACE = (
     'its scale_rewards="none" gives the advantages of RLOO times (n-1)/n for n generations'
 )
 _TURNS = (
-    "in TRL, rollout_func returns the rewards of turns as span_rewards, a list for each completion, with a number for each "
-    "run of tokens of the policy"
+    "in TRL, the rewards of turns are lists, one for each completion, with a number for each run of tokens of the policy: a "
+    "reward function or get_reward of an environment returns them, or rollout_func as span_rewards"
 )
 _ASYNC = "trl.experimental.async_grpo.async_grpo_trainer"
 # What TRL does itself, by its options.
@@ -244,7 +245,8 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
         problem = f"reads {needed[0]}, for which TRL needs a reference model: set GRPOConfig(beta=...) above 0, which is not"
         raise InputError("scheme", f'{problem} the beta of Credit, or use Credit(signal="surprisal") for ActFocus')
     if "span_rewards" in credit.reads and getattr(trainer, "rollout_func", None) is None:
-        raise InputError("scheme", f"reads span_rewards, but the trainer has no rollout_func: {_TURNS}")
+        if all(isinstance(function, sys.modules["torch"].nn.Module) for function in trainer.reward_funcs):
+            raise InputError("scheme", f"reads span_rewards, but the trainer has reward models alone: {_TURNS}")
 
 
 def _begin_audits(trainer: Any, credit: Credit, report: Report) -> None:
@@ -274,18 +276,21 @@ def _begin_audits(trainer: Any, credit: Credit, report: Report) -> None:
     trainer._reweight_audit = audit
 
 
+@saying_how(_TURNS)
 def _credited(
     trainer: Any, generate: Callable[[Any], Dict[str, Any]], inputs: Any, credit: Credit, report: Report
 ) -> Dict[str, Any]:
     """Returns what generate, the trainer's _generate_and_score_completions, returns, with advantages per token."""
+    lists_of: Any = _lists(trainer) if "span_rewards" in credit.reads else contextlib.nullcontext({})
     if not trainer.model.training:
-        return generate(inputs)
+        with lists_of:
+            return generate(inputs)
     trainer._reweight_credited = True
     energies_of = _head.energies(trainer) if "ref_energy" in credit.reads else contextlib.nullcontext([None])
     rollouts_of: Any = contextlib.nullcontext([])
-    if "span_rewards" in credit.reads:
+    if "span_rewards" in credit.reads and getattr(trainer, "rollout_func", None) is not None:
         rollouts_of = _returned(trainer, "rollout_func")
-    with energies_of as energies, _returned(trainer, "_calculate_rewards") as scores, rollouts_of as rollouts:
+    with energies_of as energies, _returned(trainer, "_calculate_rewards") as scores, rollouts_of as rollouts, lists_of as lists:
         output = generate(inputs)
     audit = trainer._reweight_audit if credit.audited else None
     due = audit is not None and audit.due()
@@ -304,7 +309,13 @@ def _credited(
         prompts = [ids[kept != 0] for ids, kept in zip(output["prompt_ids"], output["prompt_mask"])]
     aggregation = _AGGREGATIONS[trainer.loss_type]
     tokenizer = getattr(trainer, "_tokenizer", trainer.processing_class)
-    rewards = _rewards(trainer, scores, rows, rank, credit, due)
+    rewards = outcomes = _rewards(trainer, scores, rows, rank, credit, due)
+    turns = rollouts[-1].get("span_rewards") if rollouts else None
+    if any(row is not None for of_function in lists.values() for row in of_function):
+        if turns is not None:
+            raise InputError("span_rewards", "is returned by rollout_func and by a reward function, want one of them")
+        turns, rest = _of_functions(trainer, lists, scores[0], mask, rank)
+        outcomes = _rewards(trainer, [rest], rows, rank, credit)
     groups = [(rank * rows + row) // trainer.num_generations for row in range(rows)]
     labels = weights = None
     if audit:
@@ -319,8 +330,8 @@ def _credited(
         ref_logprobs=output.get("ref_per_token_logps"),
         ref_energy=energies[-1],  # the reference is the last model that TRL has score the completions
         entropy=entropy if saves or "entropy" in credit.reads else None,
-        rewards=rewards,
-        span_rewards=rollouts[-1].get("span_rewards") if rollouts else None,
+        rewards=outcomes,
+        span_rewards=turns,
         group_ids=groups,
         weights=weights,
         gather=lambda part: (_parts(part), rank),
@@ -328,12 +339,7 @@ def _credited(
         batch_name=batch_name(trainer.args.run_name or trainer.args.output_dir, trainer.state.global_step + 1),
     )
     log: Dict[str, float] = {}
-    try:
-        output["advantages"] = compute(advantages.expand_as(mask), credit=credit, aggregation=aggregation, log=log)
-    except InputError as error:
-        if error.argument != "span_rewards":
-            raise
-        raise InputError("span_rewards", f"{error.problem}: {_TURNS}", error.index) from None
+    output["advantages"] = compute(advantages.expand_as(mask), credit=credit, aggregation=aggregation, log=log)
     report.batch(f"{trainer.loss_type} ({aggregation})", log, trainer.accelerator.is_main_process)
     if audit:
         log.update(audit.weights_log())
@@ -410,6 +416,53 @@ def _returned(trainer: Any, name: str) -> Iterator[List[Any]]:
             setattr(trainer, name, function)
         else:
             delattr(trainer, name)
+
+
+@contextlib.contextmanager
+def _lists(trainer: Any) -> Iterator[Dict[int, List[Any]]]:
+    """Within it a reward function may return a list for a completion, of which TRL gets the sum. Gives the lists of each
+    function by its place, None for a completion for which it returned no list."""
+    found: Dict[int, List[Any]] = {}
+    functions = trainer.reward_funcs
+
+    def summed(place: int, given: Any) -> Any:
+        given = list(given)
+        found[place] = [numbers(x, q) if getattr(x, "ndim", hasattr(x, "__len__")) else None for q, x in enumerate(given)]
+        return [x if row is None else float(row.sum()) for x, row in zip(given, found[place])]
+
+    def of(place: int, function: Any) -> Any:
+        async def later(*args: Any, **options: Any) -> Any:
+            return summed(place, await function(*args, **options))
+
+        def now(*args: Any, **options: Any) -> Any:
+            return summed(place, function(*args, **options))
+
+        if isinstance(function, sys.modules["torch"].nn.Module):
+            return function
+        inner = getattr(function, "func", function)  # of functools.partial
+        return later if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(inner.__call__) else now
+
+    trainer.reward_funcs = [of(place, function) for place, function in enumerate(functions)]
+    try:
+        yield found
+    finally:
+        trainer.reward_funcs = functions
+
+
+def _of_functions(trainer: Any, lists: Dict[int, List[Any]], scores: Any, mask: Any, rank: int) -> Tuple[List[Any], Any]:
+    """Returns the rewards of turns of this process's completions by the lists of reward functions, and the scores of all
+    completions without them. A completion that no function scored has zeros."""
+    scores, weights, found = scores.clone(), trainer.reward_weights.tolist(), []
+    turns = (sys.modules["torch"].diff(mask, dim=1, prepend=mask[:, :1] * 0) > 0).sum(1).tolist()
+    for b, n in enumerate(turns):
+        own = scores[rank * len(mask) + b]
+        rows = {place: of_function[b] for place, of_function in lists.items() if of_function[b] is not None}
+        lengths = [len(row) for row in rows.values()]
+        if len(set(lengths)) > 1:
+            raise InputError("span_rewards", f"has lists of {lengths} numbers by different functions, want one length", b)
+        found.append(sum(weights[place] * row for place, row in rows.items()) if rows else [0.0] * n if own.isnan().all() else None)
+        own[list(rows)] = 0
+    return found, scores
 
 
 def _rewards(trainer: Any, scores: List[Any], rows: int, rank: int, credit: Credit, audited: bool = False) -> Any:

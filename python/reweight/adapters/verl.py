@@ -11,7 +11,8 @@ that holds the trainer. Who starts the trainer from Python may call install inst
 What does not fit is an error when the trainer is made. When the trainer has computed the advantages of a batch, they
 are read from its TransferQueue and written back with the credit. All arrays there are nested tensors of the layout jagged,
 one row per output of the agent loop. Responses and tags are found in the response_mask that the agent loop gave; what
-verl's rejection takes out of it has no part in sums and statistics. The scalars of token_advantages are in verl's log.
+verl's rejection takes out of it has no part in sums and statistics. Rewards of turns are turn_scores of the agent loop's
+extra_fields. The scalars of token_advantages are in verl's log.
 PPOTrainer is that of verl/trainer/ppo/v1, in each trainer_mode: sync, colocate_async and separate_async inherit the
 method. The trainers of trainer.use_v1=False and of verl/experimental are refused.
 """
@@ -31,6 +32,7 @@ from ._advantages import AGGREGATIONS
 from ._hooks import find_hook, never_called, replace, version_of, when_imported
 from ._pages import batch_name
 from ._report import Report
+from ._step import saying_how
 
 WRITTEN_FOR = "verl 0.9.1"
 
@@ -45,6 +47,12 @@ _OWN = {
     "values": "algorithm.adv_estimator=gae",
     "gdpo": "algorithm.adv_estimator=gdpo",
 }
+# What verl keeps besides log-probabilities.
+_GIVEN = ("entropy", "span_rewards")
+_TURNS = (
+    'in verl, an agent loop gives the rewards of turns as extra_fields["turn_scores"], a list with a number for each run of 1 '
+    "in its response_mask"
+)
 _MODES = {name.replace("_", "-"): name for name in AGGREGATIONS}
 
 _installed: Optional[Credit] = None
@@ -57,7 +65,7 @@ def install(credit: Credit = Credit()) -> None:
     when it is imported. A trainer whose configuration does not fit raises ValueError when it is made.
     """
     global _installed
-    credit.check("verl", _OWN, ("entropy",))
+    credit.check("verl", _OWN, _GIVEN)
     when_imported(_TRAINER, _find)
     _installed = credit
     watch()
@@ -126,7 +134,7 @@ def _asked(config: Any) -> Optional[Credit]:
     if _installed is not None:
         raise ValueError("reweight is in the configuration, and verl.install was called: want one of them")
     credit = _credit(options)
-    credit.check("verl", _OWN, ("entropy",))
+    credit.check("verl", _OWN, _GIVEN)
     return credit
 
 
@@ -214,6 +222,7 @@ def _update_actor(trainer: Any, original: Callable[..., Any], report: Report, *a
     return original(*args, **options)
 
 
+@saying_how(_TURNS)
 def _compute_advantage(
     trainer: Any, original: Callable[..., Any], credit: Credit, report: Report, batch: Any, metrics: Dict[str, Any]
 ) -> Any:
@@ -230,7 +239,10 @@ def _compute_advantage(
     if of_rewards and len({key.rpartition("_")[0] for key in keys}) < len(keys):
         raise ValueError(f"a trajectory has several outputs, of which the scheme {credit.scheme} would take each for one")
     names = ["response_mask", "responses", "old_log_probs", "uid", "rm_scores", *needed, *["prompts"] * credit.wants_prompts]
-    given = read(keys, *names)  # before tokens are rejected
+    given, turns = read(keys, *names), None  # before tokens are rejected
+    if "span_rewards" in credit.reads:
+        more = [getattr(x, "data", x) for x in read(keys, "extra_fields")["extra_fields"]]
+        turns = [x.get("turn_scores") for x in more]
     batch = original(batch, metrics)
     penalized = "token_level_rewards" if trainer.config.algorithm.use_kl_in_reward else None
     data = read(keys, "advantages", "response_mask", *([penalized] if penalized else []))
@@ -253,6 +265,7 @@ def _compute_advantage(
         entropy=given["entropy"] if "entropy" in needed else None,
         token_rewards=token_rewards if of_rewards else None,
         rewards=[row.sum() for row in token_rewards.unbind()] if of_rewards or credit.save_every else None,
+        span_rewards=turns,
         group_ids=list(given["uid"]),
         prompt_ids=given["prompts"].unbind() if credit.wants_prompts else None,
         batch_name=batch_name(trainer.config.trainer.experiment_name, getattr(trainer, "global_steps", 0)),
