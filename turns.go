@@ -94,8 +94,8 @@ var DefaultMTGRPO = MTGRPOOptions{Lambda: 0.5, DivideByStd: true}
 // rewards. A trajectory without turns has E of its reward. Masked tokens get 0.
 //
 // Where the policy decides when an episode ends, the gradient is biased: a trajectory that goes on has the mean of
-// the turn's rewards subtracted, and one that ends has not, as if going on cost that much. Returns of turns have no such
-// bias.
+// the turn's rewards subtracted, and one that ends has not, as if going on cost that much. There is no such bias in the
+// returns of turns.
 //
 // advantages, Role and SpanIDs have one element per token, at most 2^31 - 1; Rewards and GroupIDs
 // one per trajectory; SpanRewards one per span; SeqOffsets must be set. advantages may be any array

@@ -5,7 +5,8 @@
 Each way runs in a process of its own, on one thread. What counts is the largest resident
 memory, VmHWM of /proc/self/status, less that before the first operation, when the
 arguments are there already; for the LM head also less the gradients of hidden and weight.
-It is given in MiB and in units of the logits, [N, V] in their dtype.
+It is given in MiB and in units of the logits, [N, V] in their dtype. Of an audit, what counts
+is beyond that of one whose vocabulary has 1,024 tokens.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch import Tensor
 import reweight
 from reweight.torch import linear_loss, linear_token_stats
 from forms import FORMS, machine
+from reweight.audit.gradients import VIEWS, Gradients
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MIB = 1 << 20
@@ -70,6 +72,23 @@ def head_step(form: str, rows: int, vocab: int, dtype: torch.dtype, hidden: int)
     return lambda: backward(*FORMS[form](x @ weight.t(), ids))
 
 
+def audit_step(view: str, rows: int, vocab: int, dtype: torch.dtype, hidden: int) -> Callable[[], None]:
+    """The audit of 16 answers of three parts, with N tokens in all, by a model of one block."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden, num_hidden_layers=1, num_attention_heads=8
+    )  # fmt: skip
+    gradients = Gradients(LlamaForCausalLM(config).to(dtype).eval(), view=view)
+    ids = torch.randint(vocab, (16, rows // 16 + 1)).tolist()
+    labels = [[-1] + [k % 3 for k in range(rows // 16)]] * 16
+
+    def step() -> None:
+        gradients.grams(ids, labels, 3)
+
+    return step
+
+
 def backward(logprobs: Tensor, entropy: Optional[Tensor]) -> None:
     assert entropy is not None
     (logprobs.float().mean() + 0.01 * entropy.float().mean()).backward()
@@ -83,6 +102,10 @@ def one(a: argparse.Namespace) -> None:
     if a.what == "logits":
         logits_step(a.form, a.rows, WARM, dtype)()
         print(peak(logits_step(a.form, a.rows, a.vocab, dtype)))
+    elif a.what == "audit":
+        audit_step(a.form, a.rows, WARM, dtype, a.hidden)()
+        small, large = (peak(audit_step(a.form, a.rows, vocab, dtype, a.hidden)) for vocab in (WARM, a.vocab))
+        print(large - small)
     else:
         head_step(a.form, a.rows, WARM, dtype, a.hidden)()
         gradients = (a.rows + (a.vocab if a.form in (TRAINED, LOSS) else 0)) * a.hidden * (torch.finfo(dtype).bits // 8)
@@ -114,6 +137,8 @@ def main() -> None:
     table(a, "logits", list(FORMS))
     print("\nWhat is beyond hidden state, head, ids and the gradients of the first two:\n")
     table(a, "head", [FROZEN, TRAINED, LOSS, *FORMS])
+    print("\nWhat an audit takes beyond one with a small vocabulary, by its views:\n")
+    table(a, "audit", list(VIEWS))
 
 
 def table(a: argparse.Namespace, what: str, forms: List[str]) -> None:

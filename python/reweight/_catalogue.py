@@ -338,7 +338,7 @@ def mt_grpo(
 
     Where the policy decides when an episode ends, the gradient is biased: a trajectory that
     goes on has the mean of the turn's rewards subtracted, and one that ends has not, as if
-    going on cost that much. returns of turns have no such bias.
+    going on cost that much. There is no such bias in the returns of turns.
 
     advantages, role and span_ids have one element per token, at most 2^31 - 1; rewards and
     group_ids one per trajectory; span_rewards one per span; seq_offsets must be set.

@@ -1,6 +1,7 @@
 """No second [N, V]: peak memory as python/measure/memory.py measures it, at smaller sizes."""
 
 import argparse
+import importlib.util
 import sys
 import unittest
 from pathlib import Path
@@ -37,6 +38,12 @@ class Memory(unittest.TestCase):
             for form in (memory.FROZEN, memory.TRAINED, memory.LOSS):
                 self.assertLess(self.peak("head", form, dtype), 0.3 * size, (dtype, form))
         self.assertGreater(self.peak("head", "reweight", dtype), 0.9 * size)
+
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
+    def test_audit(self):
+        """No [N, V]: of the logits at most 0.3. What the view full holds most of is elsewhere."""
+        for view in ("hidden", "head"):
+            self.assertLess(self.peak("audit", view, "float32"), 0.3 * LOGITS["float32"] + NOISE, view)
 
 
 if __name__ == "__main__":

@@ -174,8 +174,8 @@ class Report:
 
 
 _LIMITS = (
-    "This is the first step of a run, on these prompts and with this model's gradients; it says nothing of later steps, of the",
-    "learning rate, or of what a longer training reaches. Blocks count alike, each divided by its own power, as Adam would.",
+    "This is about the model as it is now, on these prompts: a few steps later it may say another thing, so audit again as it",
+    "trains. It says nothing of the learning rate. Blocks count alike, each divided by its own power, as Adam would.",
 )
 
 

@@ -15,6 +15,7 @@ answers see. What comes back to these is passed on for one part of one answer af
 from __future__ import annotations
 
 import contextlib
+import inspect
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -39,6 +40,16 @@ class Answers(NamedTuple):
 
 Directions = Callable[[Answers], Sequence[Any]]
 """Of what the model says, weights of the tokens: [n, T] each."""
+
+
+def _cache_argument(model: nn.Module) -> str:
+    """By what name the model takes keys and values: transformers calls them cache since 5.24."""
+    for module in model.modules():
+        names = inspect.signature(module.forward).parameters
+        for name in ("cache", "past_key_values"):
+            if name in names:
+                return name
+    return "past_key_values"
 
 
 class _Stop(Exception):
@@ -223,7 +234,7 @@ class Gradients:
         """The inner products [N, N] of the tokens' gradients by the head's weight, for a slice of the vocabulary after
         another: x is the head's input. By its logits, a token's gradient is its own 1 less the probabilities."""
         bias = None if self.head.bias is None else self.head.bias.detach().to(x)
-        step = max(1, SLICE // max(1, len(x)))
+        step = max(1, SLICE // (16 * max(1, len(x))))  # half as many arrays of a slice are alive at once
 
         def logits(of: slice) -> Tuple[Tensor, Tensor]:
             z = nn.functional.linear(x, weight[of], None if bias is None else bias[of]).float() * self.scale
@@ -302,7 +313,8 @@ class Gradients:
         hooks.append(self.head.register_forward_pre_hook(stop))
         try:
             with torch.no_grad():  # until the last block is left
-                self.model(input_ids=tokens, attention_mask=there, past_key_values=keys, use_cache=keys is not None)
+                cached = {} if keys is None else {_cache_argument(self.model): keys}
+                self.model(input_ids=tokens, attention_mask=there, use_cache=keys is not None, **cached)
         except _Stop:
             pass
         finally:

@@ -5,10 +5,13 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/seed621a2839/reweight/diagnose"
 	"github.com/seed621a2839/reweight/internal/test/must"
 	"github.com/seed621a2839/reweight/studies/learn/train"
 )
@@ -38,12 +41,20 @@ func TestEvidence(t *testing.T) {
 	maps.Copy(tags, all)
 	ofTags := must.Get(TheTags.Effects(tags))
 	page = between(t, page, "the tags", tagsTable(ofTags))
+	audited := must.Get(ReadAudited(folder + "audit.csv"))
+	gains := map[int][]Gain{}
+	for _, iteration := range append([]int{-1}, TheAudits.Iterations...) {
+		gains[iteration] = must.Get(TheAudits.Gains(audited, iteration, rows, ofMap))
+	}
+	page = between(t, page, "the audits", auditTable(audited, gains))
 	short = between(t, short, "the summary", summaryTable(ofMap))
+	short = between(t, short, "the audits", whenTable(gains))
 	for path, want := range map[string]string{
 		folder + "effects.csv":      string(EffectsCSV(ofMap)),
 		folder + "arms-effects.csv": string(EffectsCSV(arms)),
 		folder + "tags-effects.csv": string(EffectsCSV(ofTags)),
 		docs + "map.svg":            string(TheMap.Figure(ofMap)),
+		docs + "audits.svg":         string(TheAudits.Figure(gains)),
 		docs + "evidence.md":        short,
 		results:                     page,
 	} {
@@ -142,6 +153,67 @@ func tagsTable(all []Effect) string {
 	}
 	verdicts(&b, TheTags.Predictions(all))
 	return b.String()
+}
+
+// auditTable has for each cell what the audit of all its policies says, and what training gained at equal rates.
+func auditTable(of Audited, gains map[int][]Gain) string {
+	var b strings.Builder
+	fmt.Fprint(&b, "| L | q | signal of actions | ActFocus | ActFocus, beta 0 | ActFocus by surprisal | AEM |\n|---|---|---|---|---|---|---|\n")
+	for _, first := range gains[-1] {
+		if first.Scheme != TheMap.Schemes[1] {
+			continue
+		}
+		c := first.Cell
+		fmt.Fprintf(&b, "| %d | %v | %s |", c.Fluent, c.Errors,
+			intervalText(of[Figure{c.Fluent, c.Errors, -1, "signal of action"}]))
+		for _, s := range []string{"actfocus", train.ActFocusWithoutBeta, train.ActFocusBySurprisal, "aem"} {
+			i := slices.IndexFunc(gains[-1], func(g Gain) bool { return g.Cell == c && g.Scheme == s })
+			fmt.Fprintf(&b, " %s; %s |", intervalText(gains[-1][i].Efficiency), points(gains[-1][i].Equal))
+		}
+		fmt.Fprintln(&b)
+	}
+	verdicts(&b, must.Get(TheAudits.Predictions(of, gains[-1])))
+	return b.String() + "\n" + whenTable(gains)
+}
+
+// whenTable has for each time of the audits how their efficiencies go with the gains.
+func whenTable(gains map[int][]Gain) string {
+	var b strings.Builder
+	fmt.Fprint(&b, "| audited | all 48 | the 36 of ActFocus and its forms | of these above 1 | and yet behind by more than 1 |\n|---|---|---|---|---|\n")
+	for _, iteration := range append(TheAudits.Iterations, -1) {
+		var forms []Gain
+		above, behind := 0, 0
+		for _, g := range gains[iteration] {
+			if g.Scheme == "aem" {
+				continue
+			}
+			forms = append(forms, g)
+			if g.Efficiency.Value > 1 {
+				above++
+				if g.Equal < -0.01 {
+					behind++
+				}
+			}
+		}
+		name := fmt.Sprintf("after %d iterations", iteration)
+		switch iteration {
+		case -1:
+			name = "all three, as planned"
+		case 0:
+			name = "at the start"
+		}
+		fmt.Fprintf(&b, "| %s | %+.2f | %+.2f | %d | %d |\n", name, must.Get(Correlation(gains[iteration], AtEqual)),
+			must.Get(Correlation(forms, AtEqual)), above, behind)
+	}
+	return b.String()
+}
+
+// intervalText is a figure with its interval, where that is known.
+func intervalText(i diagnose.Interval) string {
+	if math.IsInf(i.Low, 0) || math.IsInf(i.High, 0) {
+		return fmt.Sprintf("%.2f (not known)", i.Value)
+	}
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", i.Value, i.Low, i.High)
 }
 
 // endText is the difference at the end with its interval, the median of the differences of the mean success, and the

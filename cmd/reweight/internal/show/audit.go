@@ -137,8 +137,8 @@ func WriteAudit(w io.Writer, r *diagnose.AuditReport) error {
 	}
 	line("")
 	line("%s", r.Advice)
-	line("This is the first step of a run, on these prompts and with this model's gradients; it says nothing of later steps, of the")
-	line("learning rate, or of what a longer training reaches. Blocks count alike, each divided by its own power, as Adam would.")
+	line("This is about the model as it is now, on these prompts: a few steps later it may say another thing, so audit again as it")
+	line("trains. It says nothing of the learning rate. Blocks count alike, each divided by its own power, as Adam would.")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
