@@ -73,6 +73,37 @@ class MultiplierTest(Case):
                     self.assertBits(m, self.multiplied(np.float32(1), credit, aggregation))
         self.assertGreater(worst, 0)
 
+    def test_rollouts(self):
+        """The mean over rollouts of several trajectories, which need not be neighbours: the trainer's loss of the multiplied
+        advantages is the mean over rollouts of sum w l / sum w. One process, and two."""
+        r = self.rollouts
+        n = len(r.seq_offsets) - 1
+        rollouts = (np.arange(n) * 7 % n) // 3
+        of_token, l = rollouts[r.trajectory], surrogate(r, r.advantages.astype(np.float64))
+        for name, credit in CREDITS.items():
+            with self.subTest(name):
+                how = dict(credit=credit, aggregation="seq_mean_token_mean", rollout_ids=[f"rollout {x}" for x in rollouts])
+                m = self.call(**how)
+                w, f = (x.astype(np.float64) for x in scheme(r, credit))
+                count, of_weights, got, want = (np.bincount(of_token, np.where(r.mask, x, 0)) for x in (r.mask, w, m * l, w * f * l))
+                self.assertClose((got / count).mean(), (want / of_weights).mean())
+                lists = {x: rows(r, getattr(r, x)) for x in ("token_ids", "old_logprobs", "ref_logprobs", "ref_energy", "entropy")}
+                sent = []
+                for rank in None, 0, 1:
+                    for i, own in enumerate((slice(0, 5), slice(5, n))):
+                        if rank in (None, i):
+                            part = self.call(
+                                mask=rows(r, r.mask)[own], seq_offsets=None, group_ids=r.group_ids[own],
+                                gather=lambda x: (sent.append(x) or [x], 0) if rank is None else (sent, rank),
+                                **{x: row[own] for x, row in lists.items()}, **{**how, "rollout_ids": how["rollout_ids"][own]},
+                            )  # fmt: skip
+                            if rank is not None:
+                                self.assertBits(np.concatenate(part), np.concatenate(rows(r, m)[own]))
+        alone = self.call(credit=credit, aggregation="seq_mean_token_mean", rollout_ids=np.arange(n))
+        self.assertBits(alone, self.call(credit=credit, aggregation="seq_mean_token_mean"))
+        with self.assertRaisesRegex(reweight.InputError, f"^rollout_ids has {n - 1} elements, want {n}, one per trajectory"):
+            self.call(credit=credit, rollout_ids=rollouts[1:])
+
     def test_uniform(self):
         """alpha 1 and beta 0 leave the advantages as they are, to the last bit."""
         for aggregation in AGGREGATIONS:

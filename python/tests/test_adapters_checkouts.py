@@ -24,7 +24,7 @@ from unittest import mock
 import numpy as np
 
 import reweight
-from adapter_rollouts import padded, rows, weighted_loss
+from adapter_rollouts import padded, rows, scheme, surrogate, weighted_loss
 from reweight.adapters import Credit
 from support import needs_torch, torch
 from test_adapters_trainers import TrainerCase
@@ -240,6 +240,21 @@ class SlimeCheckout(CheckoutCase):
             "local_raw_reward": r.scores.tolist(),
         }
         new, old = torch.cat(self.responses(r.logprobs)), torch.cat(data["log_probs"])
+
+        @contextlib.contextmanager
+        def stacked(credit):
+            with contextlib.ExitStack() as stack:
+                megatron = SimpleNamespace(mpu=mpu)
+                stack.enter_context(mock.patch.dict(sys.modules, {"megatron.core": megatron}))
+                gather = lambda parts, part, group=None: parts.__setitem__(0, part)
+                stack.enter_context(mock.patch("torch.distributed.all_gather_object", gather))
+                stack.enter_context(mock.patch("torch.distributed.get_world_size", lambda group: 1))
+                tokenizers = SimpleNamespace(load_tokenizer=lambda name_or_path, **kwargs: None)
+                stack.enter_context(mock.patch.dict(sys.modules, {"slime.utils.processing_utils": tokenizers}))
+                function = self.adapter().advantage_function(credit)
+                stack.enter_context(mock.patch.object(loss, "load_function", lambda path: function))
+                yield
+
         for credit in (self.credit(), self.credit(beta=0.5, signal="log_ratio", scheme="actfocus"), self.credit(scheme="rloo+actfocus+aem")):
             for flag, aggregation in ((False, "seq_mean_token_mean"), (True, "token_mean")):
                 args = argparse.Namespace(
@@ -247,16 +262,7 @@ class SlimeCheckout(CheckoutCase):
                     normalize_advantages=False, use_rollout_logprobs=False, calculate_per_token_loss=flag,
                     n_samples_per_prompt=8, hf_checkpoint="model",
                 )  # fmt: skip
-                with contextlib.ExitStack() as stack:
-                    megatron = SimpleNamespace(mpu=mpu)
-                    stack.enter_context(mock.patch.dict(sys.modules, {"megatron.core": megatron}))
-                    gather = lambda parts, part, group=None: parts.__setitem__(0, part)
-                    stack.enter_context(mock.patch("torch.distributed.all_gather_object", gather))
-                    stack.enter_context(mock.patch("torch.distributed.get_world_size", lambda group: 1))
-                    tokenizers = SimpleNamespace(load_tokenizer=lambda name_or_path, **kwargs: None)
-                    stack.enter_context(mock.patch.dict(sys.modules, {"slime.utils.processing_utils": tokenizers}))
-                    function = self.adapter().advantage_function(credit)
-                    stack.enter_context(mock.patch.object(loss, "load_function", lambda path: function))
+                with stacked(credit):
                     loss.compute_advantages_and_returns(args, data)
                 terms, _ = ppo.compute_policy_loss(old - new, torch.cat(data["advantages"]), 0.2, 0.28, eps_clip_c=3.0)
                 reduce = cp.get_sum_of_sample_mean(
@@ -265,6 +271,22 @@ class SlimeCheckout(CheckoutCase):
                 count = int(r.mask.sum()) if flag else len(masks)
                 own = self.rloo(r, r.scores) if "rloo" in credit.scheme else r
                 self.assertLoss(reduce(terms) / count, own, credit, aggregation)
+                if flag or "rloo" in credit.scheme:
+                    continue
+                # Rollouts of several samples, over which slime averages.
+                rollouts = np.arange(len(masks)) % 11
+                sums = np.bincount(rollouts, [int(mask.sum()) for mask in masks])
+                several = {**data, "rollout_ids": rollouts.tolist(), "rollout_mask_sums": torch.from_numpy(sums[rollouts]).float()}
+                with stacked(credit):
+                    loss.compute_advantages_and_returns(args, several)
+                terms, _ = ppo.compute_policy_loss(old - new, torch.cat(several["advantages"]), 0.2, 0.28, eps_clip_c=3.0)
+                reduce = cp.get_sum_of_sample_mean(
+                    data["total_lengths"], data["response_lengths"], masks, several["rollout_mask_sums"], False
+                )
+                w, f = (x.astype(np.float64) for x in scheme(r, credit))
+                l, of_token = surrogate(r, r.advantages.astype(np.float64)), rollouts[r.trajectory]
+                wanted, total = (np.bincount(of_token, np.where(r.mask, x, 0)) for x in (w * f * l, w))
+                self.assertLessEqual(abs(float(reduce(terms)) / 11 - (wanted / total).mean()), 1e-6 * np.abs(r.advantages[r.mask]).mean())
 
 
 class PrimeRLCheckout(CheckoutCase):

@@ -289,12 +289,15 @@ class SlimeTest(TrainerCase):
         with mock.patch.multiple(self.args, kl_coef=0.1):
             with self.assertRaisesRegex(ValueError, "the advantages of rloo have no penalty: use --use-kl-loss"):
                 self.step(slime.advantage_function(Credit("rloo")))
+        with mock.patch.dict(self.data, rollout_mask_sums=self.data["rollout_mask_sums"] + 1):
+            with self.assertRaisesRegex(ValueError, "a rollout has several samples, of which the scheme rloo would take each for one"):
+                self.step(slime.advantage_function(Credit("rloo")))
         for args, data, message in (
             ({"normalize_advantages": True}, {}, "--normalize-advantages would whiten"),
             ({}, {"log_probs": []}, "add --use-rollout-logprobs"),
             ({}, {"ref_log_probs": []}, "--use-kl-loss"),
             ({}, {"log_probs": short}, "--context-parallel-size 1"),
-            ({}, {"rollout_mask_sums": self.data["rollout_mask_sums"] + 1}, "--calculate-per-token-loss"),
+            ({}, {"rollout_mask_sums": self.data["rollout_mask_sums"] + 1}, "and no rollout_ids: add --calculate-per-token-loss"),
         ):
             with mock.patch.multiple(self.args, **args) if args else mock.patch.dict(self.data, data):
                 with self.assertRaisesRegex(ValueError, message):

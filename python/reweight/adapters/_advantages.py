@@ -33,6 +33,7 @@ def token_advantages(
     rewards: Any = None,
     span_rewards: Any = None,
     group_ids: Any = None,
+    rollout_ids: Any = None,
     seq_offsets: Any = None,
     prompt_ids: Any = None,
     weights: Any = None,
@@ -67,6 +68,8 @@ def token_advantages(
         whose tokens mask lacks comes with the turn before it, and where a trajectory has no token in mask, the
         rewards of its turns are added to its reward.
     group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
+    rollout_ids: [B], trajectories of one rollout share one, where the trainer's seq_mean_token_mean divides by the tokens of
+        whole rollouts; None: each trajectory is a rollout. Integers or strings. Schemes take each trajectory by itself.
     prompt_ids: the tokens before the tokens of mask, B sequences; for pages and files of batches alone.
     weights: of each token, of the layout of mask, at least 0: they are multiplied into those of the scheme. The weights
         of the scheme "measured" come in here.
@@ -140,11 +143,11 @@ def token_advantages(
         ids = layout.pack("token_ids", token_ids).astype(np.int64, copy=False)
         rows["role"], ambiguous = _roles(response, ids, layout.offsets, credit, credit.tokenizer or tokenizer)
         rows["ambiguous"] = np.array([ambiguous])
-    for name, x in (("group_ids", group_ids), ("rewards", rewards)):
+    for name, x in (("group_ids", group_ids), ("rollout_ids", rollout_ids), ("rewards", rewards)):
         if x is not None:
             if len(x) != len(layout.lengths):
                 raise reweight.InputError(name, f"has {len(x)} elements, want {len(layout.lengths)}, one per trajectory")
-            rows[name] = to_numpy(x) if name == "group_ids" else to_numpy(x).astype(np.float32)
+            rows[name] = to_numpy(x).astype(np.float32) if name == "rewards" else to_numpy(x)
     if "span_rewards" in wanted:
         rows["span_rewards"], sums = of_turns(span_rewards, response, kept, layout.offsets)
         if rewards is not None:  # else the scheme says so
@@ -157,7 +160,7 @@ def token_advantages(
         joined = {name: np.concatenate([part[name] for part in filled]) for name in rows}
         first = sum(len(part["role"]) for part in parts[:rank])
     if len(joined["lengths"]) == 0:  # a batch of the library has a trajectory: here two, without a token
-        two = {"lengths": np.zeros(2, np.int64), "group_ids": np.zeros(2, np.int64)}
+        two: Dict[str, Any] = {name: np.zeros(2, np.int64) for name in ("lengths", "group_ids", "rollout_ids")}
         two.update(rewards=np.zeros(2, np.float32), returns=np.zeros(2, np.float32))
         joined = {**joined, **{name: x for name, x in two.items() if name in joined}}
     made, step = _computed(joined, credit, aggregation, log)
@@ -270,6 +273,9 @@ def _computed(
         scale[:] = kept.sum() / (weights.sum(dtype=np.float64) or np.inf)  # 0 where all weights are
     elif aggregation == "seq_mean_token_mean":
         total, count = per_trajectory(weights, offsets, np.float64), per_trajectory(kept, offsets, np.float64)
+        if "rollout_ids" in rows:
+            rollout = np.unique(rows["rollout_ids"], return_inverse=True)[1]
+            total, count = np.bincount(rollout, total)[rollout], np.bincount(rollout, count)[rollout]
         scale = np.repeat((count / np.where(total == 0, np.inf, total)).astype(np.float32), rows["lengths"])
         divisor = np.repeat(np.maximum(count, 1).astype(np.float32), rows["lengths"])
     if aggregation in ("token_mean", "seq_mean_token_mean"):

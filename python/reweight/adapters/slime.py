@@ -67,9 +67,12 @@ def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable
             raise ValueError(f"the advantages of {credit.scheme} have no penalty: use --use-kl-loss in the place of --kl-coef")
         if [len(row) for row in logprobs] != [int(n) for n in lengths]:
             raise ValueError("log_probs are split among processes: set --context-parallel-size 1")
-        per_sample = [int(mask.sum()) for mask in masks]
-        if not args.calculate_per_token_loss and [int(n) for n in rollout_data["rollout_mask_sums"]] != per_sample:
-            raise ValueError("a rollout has more than one sample, over which slime averages: add --calculate-per-token-loss")
+        per_sample, sums = [int(mask.sum()) for mask in masks], rollout_data.get("rollout_mask_sums")
+        if sums is not None and [int(n) for n in sums] != per_sample:
+            if not credit.reads.isdisjoint(("rewards", "token_rewards")):
+                raise ValueError(f"a rollout has several samples, of which the scheme {credit.scheme} would take each for one")
+            if not args.calculate_per_token_loss and "rollout_ids" not in rollout_data:
+                raise ValueError("a rollout has several samples, over which slime averages, and no rollout_ids: add --calculate-per-token-loss")
         if credit.tokenizer is None and args.hf_checkpoint not in tokenizers:
             load = importlib.import_module("slime.utils.processing_utils").load_tokenizer
             tokenizers[args.hf_checkpoint] = load(args.hf_checkpoint, trust_remote_code=True)
@@ -86,6 +89,7 @@ def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable
             ref_logprobs=rollout_data["ref_log_probs"] if "ref_logprobs" in credit.reads else None,
             rewards=rollout_data.get("local_raw_reward"),  # "rewards" are centred already
             group_ids=[int(i) // args.n_samples_per_prompt for i in rollout_data["sample_indices"]],
+            rollout_ids=rollout_data.get("rollout_ids"),
             prompt_ids=[row[: len(row) - int(n)] for row, n in zip(rollout_data["tokens"], lengths)],
             gather=_gather,
             log=log,
