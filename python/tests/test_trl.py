@@ -988,6 +988,14 @@ class Turns(unittest.TestCase):
                 want = self.wanted(ids, mask, rewards, [row[~np.isnan(row)] for row in turns], np.arange(12) // 4)
                 self.assertLess(np.abs(got - want).max(), 1e-5 * np.abs(want).max())
 
+    def test_unscored(self):
+        """A batch in which no function scored a completion ends no run: there is nothing to learn from it."""
+        made = trainer(functools.partial(GRPOTrainer, credit=self.CREDIT), reward_funcs=lambda completions, **_: [None] * len(completions))
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            made.train()
+        log = [entry for entry in made.state.log_history if "credit/unscored" in entry]
+        self.assertEqual([(entry["credit/unscored"], entry["credit/advantage"]) for entry in log], [(8, 0)] * 3)
+
     def test_environment(self):
         """get_reward of an environment returns the rewards of the turns, one for each call of a tool and one for the end."""
         seen = []
@@ -1045,7 +1053,7 @@ class Turns(unittest.TestCase):
         with self.assertRaises(InputError) as caught:
             trainer(functools.partial(GRPOTrainer, credit=self.CREDIT, reward_processing_classes=tokenizer()), reward_funcs=judge)
         self.assertEqual(str(caught.exception), f"scheme reads span_rewards, but the trainer has reward models alone: {way}")
-        none = "span_rewards is None, want 8, the rewards of the turns of each trajectory"
+        none = "span_rewards[0] is None, want a list of numbers, one for each turn"
         number = "span_rewards[3] is a float, want a list of numbers, one for each turn"
         longer, empty = "span_rewards[1] has 4 numbers, want 3", "span_rewards[1] has 0 numbers, want 3"
         nan = "span_rewards[1, 1] is NaN, want a finite number"

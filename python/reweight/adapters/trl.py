@@ -311,9 +311,9 @@ def _credited(
     tokenizer = getattr(trainer, "_tokenizer", trainer.processing_class)
     rewards = outcomes = _rewards(trainer, scores, rows, rank, credit, due)
     turns = rollouts[-1].get("span_rewards") if rollouts else None
-    if any(row is not None for of_function in lists.values() for row in of_function):
-        if turns is not None:
-            raise InputError("span_rewards", "is returned by rollout_func and by a reward function, want one of them")
+    if turns is not None and any(row is not None for of_function in lists.values() for row in of_function):
+        raise InputError("span_rewards", "is returned by rollout_func and by a reward function, want one of them")
+    if turns is None and "span_rewards" in credit.reads:
         turns, rest = _of_functions(trainer, lists, scores[0], mask, rank)
         outcomes = _rewards(trainer, [rest], rows, rank, credit)
     groups = [(rank * rows + row) // trainer.num_generations for row in range(rows)]
