@@ -22,6 +22,7 @@ USAGE = """Usage:
   python -m reweight              is the library right on this machine, and what does it use
   python -m reweight audit -h     where is the signal of the policy gradient, and which weights are best
   python -m reweight runs -h      several training runs on one page, and how many seeds their difference needs
+  python -m reweight check-trainer trl  is the loss of the TRL that is installed its formula, with and without credit
   python -m reweight --version    the version
   reweight -h                     the program for rollouts in files, which came with this package
 
@@ -48,8 +49,12 @@ def main() -> int:
         from . import _runs
 
         return _runs.main(arguments[1:])
+    if arguments[:1] == ["check-trainer"]:
+        from .adapters import _check
+
+        return _check.main(arguments[1:])
     if arguments:
-        print(f"python -m reweight takes audit, runs, --help or --version alone, not {shlex.join(arguments)!r}", file=sys.stderr)
+        print(f"python -m reweight takes audit, runs, check-trainer, --help or --version alone, not {shlex.join(arguments)!r}", file=sys.stderr)
         return 2
     begin = time.perf_counter()
     try:

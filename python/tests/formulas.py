@@ -2,45 +2,7 @@
 
 import numpy as np
 
-
-def spans(mask):
-    """Pairs of the first token of each response of a trajectory, and the one after its last."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
-    return edges.reshape(-1, 2)
-
-
-def roles(words, mask):
-    """0 at tokens that are no response, 1 at reasoning, 2 from a tag <answer> to its </answer>. words has a list of
-    the tokens of each trajectory, mask is [B, T]."""
-    role = mask.astype(int)
-    for b, row in enumerate(words):
-        for first, end in spans(mask[b]):
-            opened = None
-            for t in range(first, end):
-                if row[t] == "<answer>":
-                    opened = t
-                elif opened is not None and row[t] == "</answer>":
-                    role[b, opened : t + 1] = 2
-                    opened = None
-    return role
-
-
-def weights_and_factors(role, signal, entropy, groups, credit):
-    """The weight of each token by ActFocus and its factor by AEM, [B, T]; groups is [B]."""
-    mask, action = role > 0, role == 2
-    w = np.where(role == 1, credit.alpha, 0.0)
-    mu = signal[action].mean()
-    sigma = np.sqrt(((signal[action] - mu) ** 2).mean() + credit.eps)
-    w[action] = 1 + credit.beta / (1 + np.exp(-(signal[action] - mu) / sigma))
-    f = np.ones_like(w)
-    for g in set(groups.tolist()):
-        found = [(b, s, e, entropy[b, s:e].mean()) for b in np.flatnonzero(groups == g) for s, e in spans(mask[b])]
-        h = np.array([x[3] for x in found])
-        if len(h) and h.max() - h.min() >= max(credit.guard, 1e-12):
-            factor = np.exp(-credit.lambda_ * (h - h.min()) / (h.max() - h.min()))
-            for (b, s, e, _), value in zip(found, factor / factor.mean()):
-                f[b, s:e] = value
-    return w, f
+from reweight.adapters._check import roles, spans, weights_and_factors  # noqa: F401
 
 
 def scalars(role, surprisal, w, f, groups, credit):

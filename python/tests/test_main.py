@@ -44,7 +44,7 @@ class Main(TestCase):
             self.assertEqual((status, errors), (0, ""))
             self.assertIn("python -m reweight --version", text)
         for arguments, shown in ((["--fast"], "--fast"), (["--version", "\x1b[1m"], "--version '\x1b[1m'")):
-            problem = f"python -m reweight takes audit, runs, --help or --version alone, not {shown!r}\n"
+            problem = f"python -m reweight takes audit, runs, check-trainer, --help or --version alone, not {shown!r}\n"
             self.assertEqual(run(*arguments), (2, "", problem))
 
     def test_torch_is_not_imported(self):

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import importlib.util
 import io
-import itertools
 import os
 import re
 import subprocess
@@ -40,7 +39,7 @@ from trl import RLOOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
 from reweight import InputError, schemes
-from reweight.adapters import Credit, HookError, trl
+from reweight.adapters import Credit, HookError, _check, trl
 from reweight.adapters.trl import CreditMixin, GRPOTrainer
 
 WORDS = ["<pad>", "<eos>", "<answer>", "</answer>", "Left", "Right", "Up", "Down", *(f"w{i}" for i in range(16))]
@@ -1125,131 +1124,51 @@ def turns_of_process(folder):
 class Losses(unittest.TestCase):
     """GRPOTrainer._compute_loss of the advantages that the adapter makes, and its gradient, against the formulas."""
 
-    @classmethod
-    def setUpClass(cls):
-        g = np.random.default_rng(1)
-        B, T = 8, 20
-        mask = np.arange(T) < g.integers(8, T + 1, (B, 1))
-        mask[:, 9:11] = False
-        ids = g.integers(4, len(WORDS), (B, T))
-        ids[:, 2], ids[:, 6], ids[3, 12], ids[3, 15] = 2, 3, 2, 3
-        old = -g.gamma(1.0, 1.0, (B, T))
-        new = old + g.normal(size=(B, T)) * 0.3
-        ref = new + g.normal(size=(B, T)) * 0.2
-        entropy = g.gamma(2.0, 0.5, (B, T))
-        f32 = lambda x: x.astype(np.float32).astype(np.float64)
-        cls.mask, cls.ids = mask, ids
-        cls.old, cls.new, cls.ref, cls.entropy = map(f32, (old, new, ref, entropy))
-        cls.scores = f32(g.normal(size=B))
-        cls.engine = np.where(mask, f32(np.exp(g.normal(size=(B, T)) * 0.1)), 1)  # what vLLM's log-probabilities are corrected by
-        cls.trainer = trainer(beta=0.04, max_completion_length=20)
-        cls.trainer.current_gradient_accumulation_steps = 1
-
-    def trainers(self, **options):
-        """The loss and dL/dlogprobs of TRL."""
-        made, t = self.trainer, lambda x: torch.from_numpy(x.astype(np.float32))
-        made.args.delta = options.pop("delta", None)
-        made.args.use_bias_correction_kl = options.pop("use_bias_correction_kl", False)
-        corrected = {"importance_sampling_ratio": t(self.engine)} if options.pop("corrected", False) else {}
-        if corrected:
-            options.update(use_vllm=True, vllm_importance_sampling_correction=True)
-        if "entropy_coef" in options:
-            options["_entropy_bonus_enabled"] = True
-        with contextlib.ExitStack() as stack:
-            for name, value in options.items():
-                stack.enter_context(mock.patch.object(made, name, value))
-            mask = torch.from_numpy(self.mask.astype(np.int64))
-            output = {
-                "prompt_ids": torch.ones(8, 2, dtype=torch.int64), "prompt_mask": torch.ones(8, 2, dtype=torch.int64),
-                "completion_ids": torch.from_numpy(self.ids), "completion_mask": torch.ones_like(mask), "tool_mask": mask,
-                "advantages": t(self.scores), "old_per_token_logps": t(self.old), "ref_per_token_logps": t(self.ref),
-                "num_items_in_batch": mask.sum(),
-            }  # fmt: skip
-            made.model.train()
-            forward = lambda *args, **kw: (t(self.old), t(self.entropy), None)
-            stack.enter_context(mock.patch.object(made, "_get_per_token_logps_and_entropies", forward))
-            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-            output = trl._credited(made, lambda inputs: {**output, **corrected}, None, CREDIT, made.report)
-            leaf = t(self.new).requires_grad_()
-            made._get_per_token_logps_and_entropies = lambda *args, **kw: (leaf, t(self.entropy), None)
-            loss = made._compute_loss(made.model, output)
-            loss.backward()
-        return loss.item(), leaf.grad.double().numpy()
-
-    def formulas(self, loss_type, importance_sampling_level="token", beta=0.04, top_entropy_quantile=1.0,
-                 off_policy_mask_threshold=None, delta=None, use_bias_correction_kl=False, epsilon_low=0.2, epsilon_high=0.2, corrected=False, entropy_coef=0.0):  # fmt: skip
-        """The same in float64: w l(f A), divided as the paper of each divides it; the penalty is not weighted."""
-        d = lambda x: torch.from_numpy(np.asarray(x, np.float64))
-        w, f, _ = weights_and_factors(self.ids, self.mask, -self.old, self.entropy, np.arange(8) // 4)
-        w, mask = d(w), d(self.mask)
-        A = d(self.scores)[:, None] * d(f)
-        x = d(self.new).requires_grad_()
-        ratio = x - d(self.old)
-        per_sequence = (ratio * mask).sum(-1, keepdim=True)
-        if importance_sampling_level == "sequence":
-            ratio = per_sequence / mask.sum(-1, keepdim=True)
-        ratio = ratio.exp()
-        kept = torch.ones_like(mask)
-        if off_policy_mask_threshold is not None:
-            drift = ((d(self.old) - x.detach()) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
-            kept = ((A >= 0) | (drift <= off_policy_mask_threshold)).double()
-        if top_entropy_quantile < 1:
-            threshold = np.quantile(self.entropy[self.mask], 1 - top_entropy_quantile)
-            kept = kept * d(self.entropy >= threshold)
-        if loss_type == "cispo":
-            l = -ratio.detach().clamp(max=epsilon_high) * A * x
-        elif loss_type == "sapo":
-            tau = torch.where(A > 0, 1.0, 1.05)
-            l = -A * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
-        elif loss_type == "vespo":
-            if corrected:
-                per_sequence = per_sequence + (d(np.log(self.engine)) * mask).sum(-1, keepdim=True)
-            log_w = per_sequence.detach().clamp(np.log(1e-8), 20)
-            k, lam = torch.where(A >= 0, 2.0, 3.0), torch.where(A >= 0, 3.0, 2.0)
-            l = -torch.exp(lam + k * log_w - lam * log_w.exp()) * A * x
-        else:
-            bounded = ratio if delta is None else ratio.clamp(max=delta)
-            l = -torch.min(bounded * A, ratio.clamp(1 - epsilon_low, 1 + epsilon_high) * A)
-        if corrected and loss_type != "vespo":
-            l = l * d(self.engine)
-        l = l * kept * mask
-        kl = ((d(self.ref) - x).exp() - (d(self.ref) - x) - 1) * mask * (ratio if use_bias_correction_kl else 1)
-        if loss_type in ("grpo", "sapo"):
-            loss = ((w * l).sum(-1) / w.sum(-1)).mean() + beta * (kl.sum(-1) / mask.sum(-1)).mean()
-        elif loss_type == "dr_grpo":
-            loss = ((w * l).sum() + beta * kl.sum()) / (8 * 20)
-        elif loss_type == "luspo":
-            loss = ((w * l).sum() + beta * kl.sum()) / 8
-        else:
-            loss = (w * l).sum() / w.sum() + beta * kl.sum() / mask.sum()
-        loss = loss - entropy_coef * (d(self.entropy) * mask).sum() / mask.sum()
-        loss.backward()
-        return loss.item(), x.grad.numpy()
-
     def test_against_the_formulas(self):
-        types = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
-        cases = [
-            *({"loss_type": t, "importance_sampling_level": i} for t, i in itertools.product(types, ("token", "sequence"))),
-            *({"loss_type": t, "beta": 0.0} for t in types),
-            *({"loss_type": t, "top_entropy_quantile": 0.5} for t in types),
-            *({"loss_type": t, "off_policy_mask_threshold": 0.01} for t in types),
-            *({"loss_type": t, "delta": 1.1} for t in types[:5]),
-            *({"loss_type": t, "use_bias_correction_kl": True} for t in types),
-            *({"loss_type": t, "corrected": True} for t in types),
-            *({"loss_type": t, "entropy_coef": 0.1} for t in types),
-        ]
-        worst = [0.0, 0.0]
-        for case in cases:
-            with self.subTest(**case):
-                got, gradient = self.trainers(**case)
-                if case["loss_type"] == "cispo":
-                    case = {**case, "epsilon_high": self.trainer.epsilon_high}
-                want, exact = self.formulas(**case)
-                worst[0] = max(worst[0], abs(got - want) / abs(want))
-                worst[1] = max(worst[1], np.abs(gradient - exact).max() / np.abs(exact).max())
-                self.assertLess(abs(got - want), 2e-5 * max(abs(want), 0.1))
-                self.assertLess(np.abs(gradient - exact).max(), 1e-5 * np.abs(exact).max())
-        sys.stderr.write(f"\nTRL, {len(cases)} losses: loss within {worst[0]:.1e}, gradient within {worst[1]:.1e}\n")
+        with tempfile.TemporaryDirectory() as folder:
+            it, worst, cases = _check.TRL(folder), [0.0, 0.0], 0
+            self.assertEqual(it.loss_types(), [*trl._AGGREGATIONS])
+            for case in it.cases():
+                for credited in False, True:
+                    with self.subTest(credited=credited, **case):
+                        verdict, *differences = it.compared(credited, **case)
+                        self.assertEqual(verdict, "right", differences)
+                        worst, cases = np.maximum(worst, differences), cases + 1
+        sys.stderr.write(f"\nTRL, {cases} losses: loss within {worst[0]:.1e}, gradient within {worst[1]:.1e}\n")
+
+    def test_check_trainer(self):
+        """The command says which losses are wrong, and knows none that TRL has not."""
+
+        def run(*arguments):
+            out, err = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                status = _check.main(arguments)
+            return status, out.getvalue(), err.getvalue()
+
+        original = Original._compute_loss
+
+        def wrong(self, model, inputs):
+            'loss_type == "new"'
+            if self.loss_type == "new":
+                raise ValueError("new")
+            return original(self, model, inputs) * (1.001 if self.loss_type == "sapo" and inputs["advantages"].dim() == 2 else 1)
+
+        wrong.__module__ = "mine"
+        with mock.patch.object(Original, "_compute_loss", wrong):
+            status, out, err = run("trl")
+        self.assertEqual(status, 1, out + err)
+        self.assertEqual({line.split()[0] for line in out.splitlines() if "WRONG" in line}, {"sapo", "right"})
+        self.assertRegex(out, r"(?m)^sapo +beta=0.0 +right \S+ +WRONG 1.0e-03$")
+        self.assertRegex(out, r"(?m)^new +beta=0.0 +refused +refused$")
+        self.assertRegex(out, r"\nright 130, refused 16, absent 0, no formula 0, WRONG 8\n$")
+        with mock.patch("reweight.adapters._hooks.version_of", lambda package: "1.17.0"):
+            with self.assertWarnsRegex(UserWarning, "not with TRL 1.17.0; python -m reweight check-trainer trl compares its losses"):
+                trl._check_trl(CREDIT)
+        for arguments, problem in (((), "nothing"), (("verl",), "'verl'"), (("trl", "x"), "'trl' 'x'")):
+            self.assertEqual(run(*arguments), (2, "", f"python -m reweight check-trainer takes trl, not {problem}\n"))
+        with mock.patch("importlib.util.find_spec", lambda name: None):
+            status, out, err = run("trl")
+        self.assertEqual((status, out, err), (2, "", "not checked: torch and trl of Python are not installed: pip install trl\n"))
 
     def test_refused(self):
         """Before the first rollout."""

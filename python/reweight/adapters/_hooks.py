@@ -51,7 +51,8 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
         raise HookError(f"{error}, but in {trainer} {version_of(package)} it is {name}{found}: no {', '.join(missing)}")
     version = version_of(package)
     if version not in (written_for.split()[-1], _UNKNOWN):
-        warnings.warn(f"reweight's adapter for {trainer} was tested with {written_for}, not with {trainer} {version}")
+        more = "; python -m reweight check-trainer trl compares its losses with float64" if trainer == "TRL" else ""
+        warnings.warn(f"reweight's adapter for {trainer} was tested with {written_for}, not with {trainer} {version}{more}")
     return owner, name
 
 

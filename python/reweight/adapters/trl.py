@@ -139,13 +139,9 @@ def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
     trainer, name = _check_trl(credit)
     report = Report(credit, f"TRL {version_of('trl')}")
 
-    def make_init(original: Any) -> Any:
-        def init(self: Any, *args: Any, **options: Any) -> None:
-            original(self, *args, **options)
-            _check_trainer(self, credit)
-            _begin_audits(self, credit, report)
-
-        return init
+    def made(self: Any) -> None:
+        _check_trainer(self, credit)
+        _begin_audits(self, credit, report)
 
     def make(original: Any) -> Any:
         def generate_and_score_completions(self: Any, inputs: Any) -> Any:
@@ -155,22 +151,38 @@ def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
 
         return generate_and_score_completions
 
+    watch(trainer, name, made)
+    replace(trainer, name, make, report)
+    rloo, _ = find_hook("TRL", "trl.trainer.rloo_trainer:RLOOTrainer.__init__", (), WRITTEN_FOR)
+    replace(rloo, "__init__", functools.partial(refused, _NO_PLACE))
+    when_imported(_ASYNC, _refuse_async)
+
+
+def watch(owner: Any, name: str, made: Callable[[Any], None]) -> None:
+    """Has the trainers of the class owner call made when they are, and raise HookError before their first optimizer step if
+    no batch had the credit, which the method of that name gives."""
+
+    def make_init(original: Any) -> Any:
+        def init(self: Any, *args: Any, **options: Any) -> None:
+            original(self, *args, **options)
+            made(self)
+
+        return init
+
     def make_train(original: Any) -> Any:
         def train(self: Any, *args: Any, **options: Any) -> Any:
-            with _watched(self, trainer):
+            with _watched(self, owner, name):
                 return original(self, *args, **options)
 
         return train
 
-    replace(trainer, "__init__", make_init)
-    replace(trainer, "train", make_train)
-    replace(trainer, name, make, report)
-    rloo, _ = find_hook("TRL", "trl.trainer.rloo_trainer:RLOOTrainer.__init__", (), WRITTEN_FOR)
-    replace(rloo, "__init__", functools.partial(_refused, _NO_PLACE))
-    when_imported(_ASYNC, _refuse_async)
+    replace(owner, "__init__", make_init)
+    replace(owner, "train", make_train)
 
 
-def _refused(problem: str, original: Any) -> Any:
+def refused(problem: str, original: Any) -> Any:
+    """Returns an __init__ in the place of the original, which raises HookError."""
+
     def init(self: Any, *args: Any, **options: Any) -> None:
         raise HookError(f"{type(self).__name__} {problem}")
 
@@ -180,25 +192,25 @@ def _refused(problem: str, original: Any) -> Any:
 def _refuse_async() -> None:
     kind = getattr(sys.modules.get(_ASYNC), "AsyncGRPOTrainer", None)
     if kind is not None:
-        replace(kind, "__init__", functools.partial(_refused, "computes its advantages where reweight does not reach them: use GRPOTrainer"))
+        replace(kind, "__init__", functools.partial(refused, "computes its advantages where reweight does not reach them: use GRPOTrainer"))
 
 
 @contextlib.contextmanager
-def _watched(trainer: Any, owner: Any) -> Iterator[None]:
-    """Within it the trainer raises HookError before its first optimizer step if no batch had the credit, because the method
-    of owner, which gives it, was not called."""
+def _watched(trainer: Any, owner: Any, name: str = "_generate_and_score_completions") -> Iterator[None]:
+    """Within it the trainer raises HookError before its first optimizer step if no batch had the credit, because owner's
+    method of that name, which gives it, was not called."""
 
     def before_step(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
         if not getattr(trainer, "_reweight_credited", False):
-            raise never_called(trainer, owner, "_generate_and_score_completions")
+            raise never_called(trainer, owner, name)
 
     base = importlib.import_module("transformers").TrainerCallback
-    watch = type("Watch", (base,), {"on_pre_optimizer_step": before_step})()
-    trainer.add_callback(watch)
+    callback = type("Watch", (base,), {"on_pre_optimizer_step": before_step})()
+    trainer.add_callback(callback)
     try:
         yield
     finally:
-        trainer.remove_callback(watch)
+        trainer.remove_callback(callback)
 
 
 def _check_trl(credit: Credit) -> Tuple[Any, str]:

@@ -1,0 +1,304 @@
+"""python -m reweight check-trainer: is the loss of the trainer that is installed its formula, with and without credit?"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import io
+import itertools
+import os
+import re
+import sys
+import tempfile
+import warnings
+from types import SimpleNamespace
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import Credit, HookError, trl
+from ._hooks import version_of
+from ._report import Report
+
+USAGE = """Usage: python -m reweight check-trainer trl
+
+Compares the loss of TRL's GRPOTrainer, as it is installed, and the gradient by the log-probabilities, with their formulas
+in float64: every loss_type with every option that changes it, without credit and with it. Takes less than a minute.
+Exit status: 0 all are right or refused, 1 one is wrong, 2 bad use or no such trainer."""
+
+CREDIT = Credit(beta=2.0, guard=0.0, tags=([2], [3]))
+_OPTIONS: Tuple[Dict[str, Any], ...] = (
+    {"importance_sampling_level": "token"}, {"importance_sampling_level": "sequence"}, {"beta": 0.0}, {"top_entropy_quantile": 0.5},
+    {"off_policy_mask_threshold": 0.01}, {"delta": 1.1}, {"use_bias_correction_kl": True}, {"corrected": True}, {"entropy_coef": 0.1},
+)  # fmt: skip
+_WITH_DELTA = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
+
+
+def spans(mask: Any) -> Any:
+    """Pairs of the first token of each response of a trajectory, and the one after its last."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
+    return edges.reshape(-1, 2)
+
+
+def roles(words: Any, mask: Any, opening: Any = "<answer>", closing: Any = "</answer>") -> Any:
+    """0 at tokens that are no response, 1 at reasoning, 2 from an opening tag to its closing one. words has a list of the
+    tokens of each trajectory, mask is [B, T]."""
+    role = mask.astype(int)
+    for b, row in enumerate(words):
+        for first, end in spans(mask[b]):
+            opened = None
+            for t in range(first, end):
+                if row[t] == opening:
+                    opened = t
+                elif opened is not None and row[t] == closing:
+                    role[b, opened : t + 1] = 2
+                    opened = None
+    return role
+
+
+def weights_and_factors(role: Any, signal: Any, entropy: Any, groups: Any, credit: Credit) -> Tuple[Any, Any]:
+    """The weight of each token by ActFocus and its factor by AEM, [B, T], without the library; groups is [B]."""
+    mask, action = role > 0, role == 2
+    w = np.where(role == 1, credit.alpha, 0.0)
+    mu = signal[action].mean()
+    sigma = np.sqrt(((signal[action] - mu) ** 2).mean() + credit.eps)
+    w[action] = 1 + credit.beta / (1 + np.exp(-(signal[action] - mu) / sigma))
+    f = np.ones_like(w)
+    for g in set(groups.tolist()):
+        found = [(b, s, e, entropy[b, s:e].mean()) for b in np.flatnonzero(groups == g) for s, e in spans(mask[b])]
+        h = np.array([x[3] for x in found])
+        if len(h) and h.max() - h.min() >= max(credit.guard, 1e-12):
+            factor = np.exp(-credit.lambda_ * (h - h.min()) / (h.max() - h.min()))
+            for (b, s, e, _), value in zip(found, factor / factor.mean()):
+                f[b, s:e] = value
+    return w, f
+
+
+def _rollouts() -> SimpleNamespace:
+    """Eight completions of two prompts, with numbers that float32 has."""
+    g = np.random.default_rng(1)
+    B, T = 8, 20
+    mask = np.arange(T) < g.integers(8, T + 1, (B, 1))
+    mask[:, 9:11] = False
+    ids = g.integers(4, 24, (B, T))
+    ids[:, 2], ids[:, 6], ids[3, 12], ids[3, 15] = 2, 3, 2, 3
+    old = -g.gamma(1.0, 1.0, (B, T))
+    new = old + g.normal(size=(B, T)) * 0.3
+    made = {"old": old, "new": new, "ref": new + g.normal(size=(B, T)) * 0.2, "entropy": g.gamma(2.0, 0.5, (B, T))}
+    made.update(scores=g.normal(size=B), engine=np.where(mask, np.exp(g.normal(size=(B, T)) * 0.1), 1))
+    return SimpleNamespace(mask=mask, ids=ids, **{name: x.astype(np.float32).astype(np.float64) for name, x in made.items()})
+
+
+def formula(
+    x: SimpleNamespace, credited: bool, loss_type: str, importance_sampling_level: str = "token", beta: float = 0.04,
+    top_entropy_quantile: float = 1.0, off_policy_mask_threshold: Any = None, delta: Any = None, use_bias_correction_kl: bool = False,
+    epsilon_low: float = 0.2, epsilon_high: float = 0.2, corrected: bool = False, entropy_coef: float = 0.0,
+) -> Tuple[float, npt.NDArray[np.float64]]:  # fmt: skip
+    """The loss and dL/dlogprobs in float64: w l(f A), divided as the paper of each divides it; the penalty is not weighted."""
+    torch: Any = importlib.import_module("torch")
+
+    def d(array: Any) -> Any:
+        return torch.from_numpy(np.asarray(array, np.float64))
+
+    w, f, mask = d(x.mask), 1.0, d(x.mask)
+    if credited:
+        w, f = map(d, weights_and_factors(roles(x.ids, x.mask, 2, 3), -x.old, x.entropy, np.arange(8) // 4, CREDIT))
+    A = (d(x.scores)[:, None] * f).expand_as(mask)
+    new = d(x.new).requires_grad_()
+    ratio = new - d(x.old)
+    per_sequence = (ratio * mask).sum(-1, keepdim=True)
+    if importance_sampling_level == "sequence":
+        ratio = per_sequence / mask.sum(-1, keepdim=True)
+    ratio = ratio.exp()
+    kept = torch.ones_like(mask)
+    if off_policy_mask_threshold is not None:
+        drift = ((d(x.old) - new.detach()) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
+        kept = ((A >= 0) | (drift <= off_policy_mask_threshold)).double()
+    if top_entropy_quantile < 1:
+        kept = kept * d(x.entropy >= np.quantile(x.entropy[x.mask], 1 - top_entropy_quantile))
+    if loss_type == "cispo":
+        l = -ratio.detach().clamp(max=epsilon_high) * A * new
+    elif loss_type == "sapo":
+        tau = torch.where(A > 0, 1.0, 1.05)
+        l = -A * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+    elif loss_type == "vespo":
+        if corrected:
+            per_sequence = per_sequence + (d(np.log(x.engine)) * mask).sum(-1, keepdim=True)
+        log_w = per_sequence.detach().clamp(np.log(1e-8), 20)
+        k, lam = torch.where(A >= 0, 2.0, 3.0), torch.where(A >= 0, 3.0, 2.0)
+        l = -torch.exp(lam + k * log_w - lam * log_w.exp()) * A * new
+    else:
+        bounded = ratio if delta is None else ratio.clamp(max=delta)
+        l = -torch.min(bounded * A, ratio.clamp(1 - epsilon_low, 1 + epsilon_high) * A)
+    if corrected and loss_type != "vespo":
+        l = l * d(x.engine)
+    l = l * kept * mask
+    kl = ((d(x.ref) - new).exp() - (d(x.ref) - new) - 1) * mask * (ratio if use_bias_correction_kl else 1)
+    if loss_type in ("grpo", "sapo"):
+        loss = ((w * l).sum(-1) / w.sum(-1)).mean() + beta * (kl.sum(-1) / mask.sum(-1)).mean()
+    elif loss_type == "dr_grpo":
+        loss = ((w * l).sum() + beta * kl.sum()) / mask.numel()
+    elif loss_type == "luspo":
+        loss = ((w * l).sum() + beta * kl.sum()) / len(mask)
+    else:
+        loss = (w * l).sum() / w.sum() + beta * kl.sum() / mask.sum()
+    loss = loss - entropy_coef * (d(x.entropy) * mask).sum() / mask.sum()
+    loss.backward()
+    return loss.item(), new.grad.numpy()
+
+
+@contextlib.contextmanager
+def _with(trainer: Any, options: Mapping[str, Any]) -> Iterator[None]:
+    """Within it the trainer has the options. Raises AttributeError if its version has no such option."""
+    places = {name: trainer.args if name in ("delta", "use_bias_correction_kl") else trainer for name in options}
+    before = {name: getattr(place, name) for name, place in places.items()}
+    try:
+        for name, place in places.items():
+            setattr(place, name, options[name])
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(places[name], name, value)
+
+
+class TRL:
+    """GRPOTrainer of TRL, of a tiny model."""
+
+    def __init__(self, folder: str) -> None:
+        transformers: Any = importlib.import_module("transformers")
+        tokenizers: Any = importlib.import_module("tokenizers")
+        config = transformers.LlamaConfig(
+            vocab_size=24, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+            max_position_embeddings=64, pad_token_id=0, eos_token_id=1, bos_token_id=1,
+        )  # fmt: skip
+        transformers.LlamaForCausalLM(config).save_pretrained(folder)
+        vocabulary = tokenizers.models.WordLevel({f"w{i}": i for i in range(24)}, unk_token="w4")
+        tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_object=tokenizers.Tokenizer(vocabulary), pad_token="w0", eos_token="w1", unk_token="w4"
+        )
+        module: Any = importlib.import_module("trl")
+        settings = dict(
+            output_dir=folder, per_device_train_batch_size=8, num_generations=4, max_completion_length=20, report_to=[], use_cpu=True,
+            bf16=False, beta=0.04, gradient_checkpointing=False,
+        )  # fmt: skip
+        self.made = module.GRPOTrainer(
+            model=folder, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=module.GRPOConfig(**settings),
+            train_dataset=importlib.import_module("datasets").Dataset.from_list([{"prompt": "w5"}] * 8), processing_class=tokenizer,
+        )  # fmt: skip
+        for name, value in {"delta": None, "use_bias_correction_kl": False}.items():
+            if hasattr(self.made.args, name):
+                setattr(self.made.args, name, value)
+        self.made.current_gradient_accumulation_steps = 1
+        self.made.model.train()
+        ids = importlib.import_module("torch").ones(1, 4, dtype=importlib.import_module("torch").int64)
+        # Older versions return no auxiliary loss beside them.
+        self.returned = len(self.made._get_per_token_logps_and_entropies(self.made.model, ids, ids, 2))
+        self.report = Report(CREDIT, f"TRL {version_of('trl')}")
+        self.x = _rollouts()
+
+    def loss_types(self) -> List[str]:
+        """Those of the adapter, and all that the installed loss compares its loss_type with."""
+        compared = re.findall(r'loss_type\s*(?:==|in)\s*([\[(][^\])]*|"\w+")', inspect.getsource(type(self.made)._compute_loss))
+        return list(dict.fromkeys([*trl._AGGREGATIONS, *re.findall(r'"(\w+)"', " ".join(compared))]))
+
+    def loss(self, credited: bool, **options: Any) -> Tuple[float, npt.NDArray[np.float64]]:
+        """The trainer's loss and dL/dlogprobs."""
+        torch: Any = importlib.import_module("torch")
+        made, x = self.made, self.x
+
+        def t(array: Any) -> Any:
+            return torch.from_numpy(array.astype(np.float32))
+
+        engine = {}
+        if options.pop("corrected", False):
+            engine = {"importance_sampling_ratio": t(x.engine)}
+            options.update(use_vllm=True, vllm_importance_sampling_correction=True)
+        if "entropy_coef" in options:
+            options["_entropy_bonus_enabled"] = True
+        mask = torch.from_numpy(x.mask.astype(np.int64))
+        output = {
+            "prompt_ids": torch.ones(8, 2, dtype=torch.int64), "prompt_mask": torch.ones(8, 2, dtype=torch.int64),
+            "completion_ids": torch.from_numpy(x.ids), "completion_mask": torch.ones_like(mask), "tool_mask": mask,
+            "advantages": t(x.scores), "old_per_token_logps": t(x.old), "ref_per_token_logps": t(x.ref),
+            "num_items_in_batch": mask.sum(), **engine,
+        }  # fmt: skip
+        leaf = t(x.new).requires_grad_()
+        with _with(made, options):
+            made._get_per_token_logps_and_entropies = lambda *_, **__: (t(x.old), t(x.entropy), None)[: self.returned]
+            try:
+                if credited:
+                    trl._check_trainer(made, CREDIT)
+                    with contextlib.redirect_stderr(io.StringIO()):
+                        output = trl._credited(made, lambda inputs: output, None, CREDIT, self.report)
+                made._get_per_token_logps_and_entropies = lambda *_, **__: (leaf, t(x.entropy), None)[: self.returned]
+                loss = made._compute_loss(made.model, output)
+            finally:
+                del made._get_per_token_logps_and_entropies
+        loss.backward()
+        return loss.item(), leaf.grad.double().numpy()
+
+    def compared(self, credited: bool, **options: Any) -> Tuple[str, float, float]:
+        """Returns right, WRONG, refused or absent, and the relative differences of the loss and of the gradient."""
+        try:
+            loss, gradient = self.loss(credited, **options)
+        except AttributeError:
+            return "absent", 0, 0
+        except (ValueError, HookError):  # by the adapter, or by the trainer where the version has no such loss
+            return "refused", 0, 0
+        if options["loss_type"] not in trl._AGGREGATIONS:
+            return "no formula", 0, 0
+        bounds = {"epsilon_low": self.made.epsilon_low, "epsilon_high": self.made.epsilon_high}
+        want, exact = formula(self.x, credited, **bounds, **options)
+        of_loss, of_gradient = abs(loss - want) / max(abs(want), 0.1), float(np.abs(gradient - exact).max() / np.abs(exact).max())
+        right = of_loss < 2e-5 and of_gradient < 1e-5
+        return "right" if right else "WRONG", of_loss, of_gradient
+
+    def cases(self) -> Iterator[Dict[str, Any]]:
+        for loss_type, options in itertools.product(self.loss_types(), _OPTIONS):
+            if "delta" not in options or loss_type in _WITH_DELTA:
+                yield {"loss_type": loss_type, **options}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the table. Returns the exit status."""
+    if list(arguments) in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
+    if list(arguments) != ["trl"]:
+        print(f"python -m reweight check-trainer takes trl, not {' '.join(map(repr, arguments)) or 'nothing'}", file=sys.stderr)
+        return 2
+    missing = [name for name in ("torch", "trl") if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"not checked: {' and '.join(missing)} of Python are not installed: pip install trl", file=sys.stderr)
+        return 2
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    counts = {"right": 0, "refused": 0, "absent": 0, "no formula": 0, "WRONG": 0}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+                trl._check_trl(CREDIT)
+                trainer = TRL(folder)
+        except (HookError, ImportError) as e:
+            print(f"not checked: {e}", file=sys.stderr)
+            return 2
+        trainer.report.end = lambda: None  # type: ignore[method-assign]
+        print(f"TRL {version_of('trl')}, GRPOTrainer: loss and gradient against float64, the larger relative difference\n")
+        print(f"{'loss_type':<10}  {'option':<36}  {'without credit':<16}  with credit")
+        for case in trainer.cases():
+            cells = []
+            for credited in False, True:
+                verdict, *differences = trainer.compared(credited, **case)
+                counts[verdict] += 1
+                cells.append(f"{verdict} {max(differences):.1e}" if any(differences) else verdict)
+            [option] = [f"{name}={value}" for name, value in case.items() if name != "loss_type"]
+            print(f"{case['loss_type']:<10}  {option:<36}  {cells[0]:<16}  {cells[1]}", flush=True)
+    print("\n" + ", ".join(f"{name} {n}" for name, n in counts.items()))
+    if not counts["right"] + counts["WRONG"]:
+        print("not checked: no loss of this version could be computed", file=sys.stderr)
+        return 2
+    return 1 if counts["WRONG"] else 0
