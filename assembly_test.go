@@ -1,6 +1,7 @@
 package reweight
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -206,6 +207,73 @@ func TestTwinsOnSurrogate(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestTwinsOnRowSums: the sums of rows whose elements are not far above the reference are those of the portable function;
+// what is stops the row at its block, or shows in the sums, and a NaN shows there.
+func TestTwinsOnRowSums(t *testing.T) {
+	inf := float32(math.Inf(1))
+	for _, isa := range available[1:] {
+		for _, dtype := range []DType{DTypeF32, DTypeBF16} {
+			for want := wantSum; want <= wantSquares; want++ {
+				t.Run(fmt.Sprintf("%s/%s/%d", isa, dtype, want), func(t *testing.T) {
+					r := rand.New(rand.NewPCG(1, 2))
+					for i := range 4 * rounds {
+						n := []int{1 + r.IntN(300), 900 + r.IntN(2500)}[r.IntN(2)]
+						x := make([]float32, n)
+						for j := range x {
+							x[j] = float32(2 * r.NormFloat64())
+							if r.IntN(20) == 0 { // masked, or far below
+								x[j] = []float32{-inf, -60000, -87.5, -86}[r.IntN(4)]
+							}
+						}
+						st := rowState{k: log2E32, alarm: alarm}
+						if i%2 == 0 {
+							st.k, st.kLo = splitScale(0.5 + r.Float64())
+						}
+						st.setReference(8)
+						odd, from := float32(0), -1
+						if i%3 == 0 {
+							odd, from = []float32{float32(math.NaN()), -float32(math.NaN()), inf, 60000, 400, 200, 97}[r.IntN(7)], r.IntN(n)
+							x[from] = odd
+						}
+						row := rowOf(x, dtype)
+						wantSt, gotSt := st, st
+						wantAt := rowBlocksPortable(row, 0, n, &wantSt, want)
+						at := isa.rowBlocks(row, 0, n, &gotSt, want)
+						S, T := tree(&gotSt.s), tree(&gotSt.t) // which sums the lanes in place
+						if from >= 0 {
+							if shown := S-S != 0 || T-T != 0; !shown && at != from/blockSize*blockSize {
+								t.Fatalf("%v at %d of %d: nothing shows it, sums %v and %v", odd, from, n, S, T)
+							}
+							continue
+						}
+						wantS, wantT, Q, wantQ := tree(&wantSt.s), tree(&wantSt.t), 0.0, 0.0
+						if want == wantSquares {
+							Q, wantQ = tree(&gotSt.q), tree(&wantSt.q)
+						}
+						if at != wantAt || S != wantS || T != wantT || Q != wantQ {
+							t.Fatalf("%d elements: %d, %v, %v, %v, want %d, %v, %v, %v", n, at, S, T, Q, wantAt, wantS, wantT, wantQ)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// rowOf is a row of these elements.
+func rowOf(x []float32, dtype DType) Logits {
+	row := Logits{Vocab: len(x)}
+	for _, v := range x {
+		switch dtype {
+		case DTypeF32:
+			row.F32 = append(row.F32, v)
+		case DTypeBF16:
+			row.BF16 = append(row.BF16, ToBF16(v))
+		}
+	}
+	return row
 }
 
 // TestTwinsOnRanges has every length from 0 to 40 at every place, and long ones. Half

@@ -76,6 +76,7 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 #define SWAP_NEIGHBOURS $0xb1 // of VPERMILPS: elements 1, 0, 3, 2 of four
 #define QUARTERS_0_2 $0x08    // of VPERMQ: quarters 0 and 2 in the lower half
 
+#define NEAREST_EVEN $8    // of VROUNDPS: the nearest integer, ties to even
 #define NEAREST_INTEGER $8 // of VREDUCEPS: the rest to the nearest integer, ties to even
 #define EXPONENT $23       // the place of the exponent in a float32
 #define BF16_IN_F32 $16    // a bfloat16 is the upper 16 bits of a float32

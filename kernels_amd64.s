@@ -8,7 +8,7 @@
 // The arithmetic and its order are those of kernels_portable.go. A chunk of 16
 // elements is two vectors: names that end in 0 are lanes 0 to 7, in 1 lanes 8 to 15.
 
-VECTOR(maxRowY, 0x42fc0000) // 126: 2^y is still finite
+VECTOR(mostY, 0x42fe0000) // 127, as an integer of its bits: below it a y keeps its order, and a NaN is above
 
 #define X_PTR SI
 #define DTYPE AX   // the number of the DType: 0 is float32
@@ -76,7 +76,6 @@ loaded:
 #define GQ0_LOW X12
 #define GQ1_LOW X15
 #define MINY Y13
-#define MAXY Y14
 
 // Between chunks these are free.
 #define NEGC Y0
@@ -93,6 +92,136 @@ loaded:
 // Before exp2 needs it.
 #define KHI Y5
 
+// Where no squares are wanted, a group of whole chunks has a loop of its own, without a test in
+// it. The loop begins the next chunk while it ends the last one: what an instruction waits for is ready sooner then,
+// so that the scheduler of the CPU, which holds some 60 instructions, is not full of those that wait.
+#define N0 Y2  // elements of the next chunk, then their y
+#define N1 Y3
+#define R0 Y12 // the integers next to these y
+#define R1 Y15
+#define K Y14
+
+// LOAD_F32 and LOAD_BF16 read the next chunk and step over it.
+#define LOAD_F32 \
+	VMOVUPS       (X_PTR), N0; \
+	VMOVUPS       32(X_PTR), N1; \
+	ADDQ          $CHUNK4, X_PTR
+
+#define LOAD_BF16 \
+	VPMOVZXWD     (X_PTR), N0; \
+	VPMOVZXWD     16(X_PTR), N1; \
+	VPSLLD        BF16_IN_F32, N0, N0; \
+	VPSLLD        BF16_IN_F32, N1, N1; \
+	ADDQ          $CHUNK2, X_PTR
+
+// The parts of 2^y, for both vectors: y = x*k - c.
+#define BEGIN_Y \
+	VFMADD213PS   negc-256(SP), K, N0; \
+	VFMADD213PS   negc-256(SP), K, N1
+
+// At a temperature y = x*k - c + x*kLo, with x read again.
+#define BEGIN_Y_F32 \
+	VBROADCASTSS  rowState_kLo(STATE), R0; \
+	BEGIN_Y; \
+	VFMADD231PS   -CHUNK4(X_PTR), R0, N0; \
+	VFMADD231PS   (32-CHUNK4)(X_PTR), R0, N1
+
+#define BEGIN_Y_BF16 \
+	VBROADCASTSS  rowState_kLo(STATE), R0; \
+	BEGIN_Y; \
+	VPMOVZXWD     -CHUNK2(X_PTR), R1; \
+	VPSLLD        BF16_IN_F32, R1, R1; \
+	VFMADD231PS   R1, R0, N0; \
+	VPMOVZXWD     (16-CHUNK2)(X_PTR), R1; \
+	VPSLLD        BF16_IN_F32, R1, R1; \
+	VFMADD231PS   R1, R0, N1
+
+// y = max(minY, y)
+#define CLAMP_Y \
+	VMAXPS        N0, MINY, N0; \ // a NaN stays: it is the second operand
+	VMAXPS        N1, MINY, N1
+
+#define ROUND_Y \
+	VROUNDPS      NEAREST_EVEN, N0, R0; \
+	VROUNDPS      NEAREST_EVEN, N1, R1
+
+// NEXT makes the next chunk the one at hand: f = y - the integer next to it.
+#define NEXT \
+	VSUBPS        R0, N0, F0; \
+	VSUBPS        R1, N1, F1; \
+	VMOVAPS       N0, V0; \
+	VMOVAPS       N1, V1
+
+// STEP is a step of the polynomial.
+#define STEP(c) \
+	HORNER(c<>(SB), F0, P0); \
+	HORNER(c<>(SB), F1, P1)
+
+// EXPONENTS puts the integer next to y in the place of the exponent, where f was. A large y shows in the sums, and the
+// row's maximum is taken then.
+#define EXPONENTS \
+	VPMINSD       mostY<>(SB), V0, F0; \
+	VPMINSD       mostY<>(SB), V1, F1; \
+	VCVTPS2DQ     F0, F0; \
+	VCVTPS2DQ     F1, F1; \
+	VPSLLD        EXPONENT, F0, F0; \
+	VPSLLD        EXPONENT, F1, F1
+
+// ADD_SUMS adds 2^y and y 2^y, ADD_ALONE 2^y alone: as the general loop does.
+#define ADD_SUMS \
+	VPADDD        F0, P0, P0; \
+	VPADDD        F1, P1, P1; \
+	VADDPS        P0, GS0, GS0; \
+	VADDPS        P1, GS1, GS1; \
+	VFMADD231PS   P0, V0, GT0; \
+	VFMADD231PS   P1, V1, GT1
+
+#define ADD_ALONE \
+	VPADDD        one<>(SB), F0, F0; \
+	VPADDD        one<>(SB), F1, F1; \
+	VFMADD231PS   F0, P0, GS0; \
+	VFMADD231PS   F1, P1, GS1
+
+// GROUP_LOOP adds GROUP chunks.
+#define GROUP_LOOP(again, last, LOAD, BEGIN, ADD) \
+	LOAD; \
+	BEGIN; \
+	CLAMP_Y; \
+	ROUND_Y; \
+	NEXT; \
+	DECQ          GROUP; \
+	JEQ           last; \
+again: \
+	VMOVUPS       exp2C5<>(SB), P0; \
+	VMOVAPS       P0, P1; \
+	LOAD; \
+	STEP(exp2C4); \
+	BEGIN; \
+	STEP(exp2C3); \
+	PREFETCHT0    NEAR(X_PTR); \
+	PREFETCHT1    FAR(X_PTR); \
+	CLAMP_Y; \
+	STEP(exp2C2); \
+	ROUND_Y; \
+	STEP(exp2C1); \
+	STEP(one); \
+	EXPONENTS; \
+	ADD; \
+	NEXT; \
+	DECQ          GROUP; \
+	JNE           again; \
+last: \
+	VMOVUPS       exp2C5<>(SB), P0; \
+	VMOVAPS       P0, P1; \
+	STEP(exp2C4); \
+	STEP(exp2C3); \
+	STEP(exp2C2); \
+	STEP(exp2C1); \
+	STEP(one); \
+	EXPONENTS; \
+	ADD; \
+	JMP           group_done
+
 // func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, want rowWant) int
 //
 //	for chunks remain {                    // a block: 64 chunks
@@ -101,8 +230,8 @@ loaded:
 //			gs, gt, gq = 0, 0, squaresFrom
 //			for each chunk, the tail too {
 //				y = x*k - c                // + x*kLo, at a temperature
-//				y = min(maxRowY, max(minY, y))
-//				p = 2^y
+//				y = max(minY, y)
+//				p = 2^y                    // of a y from 127 on: at least 2^126, or NaN
 //				gs, gt, gq = gs+p, gt+y*p, gq+p*p  // of gt and gq what is wanted
 //			}
 //			bs, bt, bq = bs+gs, bt+gt, bq+gq  // bq if it is wanted
@@ -126,7 +255,6 @@ TEXT ·rowBlocksAVX2(SB), NOSPLIT, $256-56
 	VSUBPS        NEGC, ZERO, NEGC              // -c
 	VMOVUPS       NEGC, negc-256(SP)            // for every chunk
 	VMOVUPS       minY<>(SB), MINY              // the limits of y
-	VMOVUPS       maxRowY<>(SB), MAXY
 	XORQ          DONE, DONE                    // no chunk is done
 
 block:
@@ -157,6 +285,52 @@ group:
 	VXORPS        GS1, GS1, GS1
 	VXORPS        GT0, GT0, GT0          // gt = 0
 	VXORPS        GT1, GT1, GT1
+	CMPQ          CHUNKS, GROUP
+	JLT           general                // the tail is in it
+	CMPB          WANT, $const_wantSquares
+	JEQ           general
+	CMPQ          DTYPE, BFLOAT16
+	JHI           general                // float16
+	VBROADCASTSS  rowState_k(STATE), K
+	JEQ           group_bf16
+	SUBQ          GROUP, CHUNKS
+	TESTL         KLO_BITS, KLO_BITS
+	JNE           temperature_f32
+	TESTB         WANT, WANT
+	JEQ           alone_f32
+	GROUP_LOOP(sums_f32_again, sums_f32_last, LOAD_F32, BEGIN_Y, ADD_SUMS)
+
+alone_f32:
+	GROUP_LOOP(alone_f32_again, alone_f32_last, LOAD_F32, BEGIN_Y, ADD_ALONE)
+
+temperature_f32:
+	TESTB         WANT, WANT
+	JEQ           alone_temperature_f32
+	GROUP_LOOP(sums_temperature_f32_again, sums_temperature_f32_last, LOAD_F32, BEGIN_Y_F32, ADD_SUMS)
+
+alone_temperature_f32:
+	GROUP_LOOP(alone_temperature_f32_again, alone_temperature_f32_last, LOAD_F32, BEGIN_Y_F32, ADD_ALONE)
+
+group_bf16:
+	SUBQ          GROUP, CHUNKS
+	TESTL         KLO_BITS, KLO_BITS
+	JNE           temperature_bf16
+	TESTB         WANT, WANT
+	JEQ           alone_bf16
+	GROUP_LOOP(sums_bf16_again, sums_bf16_last, LOAD_BF16, BEGIN_Y, ADD_SUMS)
+
+alone_bf16:
+	GROUP_LOOP(alone_bf16_again, alone_bf16_last, LOAD_BF16, BEGIN_Y, ADD_ALONE)
+
+temperature_bf16:
+	TESTB         WANT, WANT
+	JEQ           alone_temperature_bf16
+	GROUP_LOOP(sums_temperature_bf16_again, sums_temperature_bf16_last, LOAD_BF16, BEGIN_Y_BF16, ADD_SUMS)
+
+alone_temperature_bf16:
+	GROUP_LOOP(alone_temperature_bf16_again, alone_temperature_bf16_last, LOAD_BF16, BEGIN_Y_BF16, ADD_ALONE)
+
+general:
 	VMOVUPS       squaresFrom<>(SB), GQ0 // gq = squaresFrom
 	VMOVAPS       GQ0, GQ1
 
@@ -173,12 +347,12 @@ chunk:
 y:
 	VMAXPS        V0, MINY, V0           // y = max(minY, y): NaN stays, it is the second operand
 	VMAXPS        V1, MINY, V1
-	VMINPS        V0, MAXY, V0           // a large y shows in the sums, and the row's maximum is taken then
-	VMINPS        V1, MAXY, V1
-	VADDPS        magic<>(SB), V0, M0    // the integer next to y, in the low bits
-	VADDPS        magic<>(SB), V1, M1
-	VSUBPS        magic<>(SB), M0, F0    // that integer
-	VSUBPS        magic<>(SB), M1, F1
+	VROUNDPS      NEAREST_EVEN, V0, F0   // the integer next to y
+	VROUNDPS      NEAREST_EVEN, V1, F1
+	VPMINSD       mostY<>(SB), V0, M0    // a large y shows in the sums, and the row's maximum is taken then
+	VPMINSD       mostY<>(SB), V1, M1
+	VCVTPS2DQ     M0, M0                 // that integer, as int32
+	VCVTPS2DQ     M1, M1
 	VSUBPS        F0, V0, F0             // f = y - that integer
 	VSUBPS        F1, V1, F1
 	VMOVUPS       exp2C5<>(SB), P0       // the polynomial of 2^f begins with C5
@@ -324,6 +498,11 @@ temperature:
 #undef KEPT0
 #undef KEPT1
 #undef KLO
+#undef N0
+#undef N1
+#undef R0
+#undef R1
+#undef K
 
 #define MAX0 Y4
 #define MAX1 Y5
@@ -405,6 +584,7 @@ max_last:
 #define CONSTS BX
 #define KLO_BITS DX // 0 at temperature 1
 
+#define MAXY Y14
 #define C Y0
 #define V Y0        // elements, then their y, then the gradient
 #define KEPT Y1     // the elements

@@ -210,7 +210,7 @@ func sumRow(isa ISA, x Logits, tau float64, want rowWant) rowSums {
 	S += tree(&st.s)
 	T += tree(&st.t)
 	Q += tree(&st.q)
-	if S != S || T != T { // a NaN past the first block shows in one of them
+	if S-S != 0 || T-T != 0 { // a NaN or +Inf past the first block shows in one of them
 		return sumRowSlow(x, tau)
 	}
 	k := float64(st.k) + float64(st.kLo)

@@ -95,7 +95,7 @@ row_sums rw_sum_row(int32_t isa, const row *x, double tau, row_want want) {
 		Q *= scale * scale;
 	}
 	take_sums(&st, &S, &T, &Q);
-	if (S != S || T != T) return rw_sum_row_slow(x, tau); /* a NaN past the first block shows in one of them */
+	if (S - S != 0 || T - T != 0) return rw_sum_row_slow(x, tau); /* a NaN or +Inf past the first block shows in one of them */
 	double log_s = log64(S), k = (double)st.k + (double)st.k_lo;
 	double squares = want == WANT_SQUARES ? 2 * log_s - log64(Q) : 0;
 	return (row_sums){(double)st.c / k, log_s, log_s - LN2 * (T / S), squares};
