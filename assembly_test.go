@@ -209,8 +209,8 @@ func TestTwinsOnSurrogate(t *testing.T) {
 	})
 }
 
-// TestTwinsOnRowSums: the sums of rows whose elements are not far above the reference are those of the portable function;
-// what is stops the row at its block, or shows in the sums, and a NaN shows there.
+// TestTwinsOnRowSums: the sums of rows whose elements are not far above the reference are those of the
+// portable function; what is stops the row at its block, or shows in the sums, and a NaN shows there.
 func TestTwinsOnRowSums(t *testing.T) {
 	inf := float32(math.Inf(1))
 	for _, isa := range available[1:] {
@@ -234,7 +234,8 @@ func TestTwinsOnRowSums(t *testing.T) {
 						st.setReference(8)
 						odd, from := float32(0), -1
 						if i%3 == 0 {
-							odd, from = []float32{float32(math.NaN()), -float32(math.NaN()), inf, 60000, 400, 200, 97}[r.IntN(7)], r.IntN(n)
+							from = r.IntN(n)
+							odd = []float32{float32(math.NaN()), -float32(math.NaN()), inf, 60000, 400, 200, 97}[r.IntN(7)]
 							x[from] = odd
 						}
 						row := rowOf(x, dtype)
@@ -253,7 +254,8 @@ func TestTwinsOnRowSums(t *testing.T) {
 							Q, wantQ = tree(&gotSt.q), tree(&wantSt.q)
 						}
 						if at != wantAt || S != wantS || T != wantT || Q != wantQ {
-							t.Fatalf("%d elements: %d, %v, %v, %v, want %d, %v, %v, %v", n, at, S, T, Q, wantAt, wantS, wantT, wantQ)
+							t.Fatalf("%d elements: %d, %v, %v, %v, want %d, %v, %v, %v",
+								n, at, S, T, Q, wantAt, wantS, wantT, wantQ)
 						}
 					}
 				})
