@@ -21,7 +21,8 @@ type completer struct {
 	report  Report // without Arrays, Dropped and Warnings
 	several bool   // more than one file
 
-	vocabularies bool // of the files differ
+	vocabularies bool       // of the files differ
+	words        Vocabulary // of the file that is read
 
 	layouts  layouts
 	origins  map[string]*originSum
@@ -224,6 +225,10 @@ func (c *completer) complete(r *record) error {
 	}
 	switch {
 	case c.opt.hasTags():
+		if len(r.texts) == 0 && c.words != nil {
+			r.texts = c.words.known(r.TokenIDs)
+			defer func() { r.texts = nil }() // the file has none
+		}
 		ambiguous, err := markActions(r, &c.opt)
 		if err != nil {
 			return err

@@ -83,7 +83,7 @@ func markActions(r *record, opt *Options) (ambiguous int, err error) {
 	case opt.hasIDs():
 		return 0, errors.New("token_ids is missing, in which the tags of actions are looked for: give the tags' texts")
 	default:
-		return 0, errors.New("the texts of the tokens are missing, in which the tags of actions are looked for: give the tags' token ids")
+		return 0, errors.New("the texts of the tokens are missing, in which the tags of actions are looked for: give them by -vocab-file, or the tags' token ids")
 	}
 	r.Role = role
 	return ambiguous, nil

@@ -171,7 +171,7 @@ func TestMarkActions(t *testing.T) {
 		{name: "texts where ids are missing", mask: "rrr", texts: []string{"a", "c", "b"}, open: "<", close: ">", tags: [2]string{"a", "b"}, want: "121"},
 		{name: "neither", mask: "r", open: "<", close: ">", want: "token_ids is missing, and so are the texts of tokens: the tags of actions cannot be looked for"},
 		{name: "no ids", mask: "r", texts: []string{"x"}, open: "<", close: ">", want: "token_ids is missing, in which the tags of actions are looked for: give the tags' texts"},
-		{name: "no texts", mask: "r", ids: "x", tags: [2]string{"<", ">"}, want: "the texts of the tokens are missing, in which the tags of actions are looked for: give the tags' token ids"},
+		{name: "no texts", mask: "r", ids: "x", tags: [2]string{"<", ">"}, want: "the texts of the tokens are missing, in which the tags of actions are looked for: give them by -vocab-file, or the tags' token ids"},
 	} {
 		r := &record{texts: c.texts}
 		r.TokenIDs, r.SpanIDs = ids(c.ids), c.spans

@@ -25,6 +25,10 @@ type Options struct {
 	ActionOpen, ActionClose []int32
 	ActionTags              [][2]string
 
+	// Vocabulary has the texts of tokens, in which ActionTags are looked for where a source
+	// has none. Without it they are those in the metadata of a safetensors file, if it has any.
+	Vocabulary Vocabulary
+
 	// TagsAsActions makes the tokens that hold a part of an action's tags actions too.
 	TagsAsActions bool
 
@@ -194,9 +198,14 @@ func (s *Source) open() error {
 	if s.input, err = s.c.start(stream, name); err != nil {
 		return err
 	}
+	s.c.words = s.c.opt.Vocabulary
 	if b, ok := s.input.reader.(*batchReader); ok {
 		s.mapped = append(s.mapped, b.file)
-		s.c.addVocabulary(b.file.metadata[vocabularyKey])
+		text := b.file.metadata[vocabularyKey]
+		s.c.addVocabulary(text)
+		if s.c.words == nil && s.c.opt.hasTexts() && text != "" {
+			s.c.words = ListedVocabulary(text)
+		}
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/seed621a2839/reweight/cmd/reweight/internal/show"
 	"github.com/seed621a2839/reweight/internal/atomicfile"
 	"github.com/seed621a2839/reweight/internal/cli"
 	"github.com/seed621a2839/reweight/internal/found"
@@ -119,13 +118,13 @@ func toSafetensors(path string, in *conversion) error {
 }
 
 func toJSONL(path string, in *conversion) error {
-	var words show.Vocabulary // of the file, which a line has no place for but the texts of its tokens
+	var words rollout.Vocabulary // of the file, which a line has no place for but the texts of its tokens
 	var file string
 	err := atomicfile.Write(path, func(w io.Writer) error {
 		buffered := bufio.NewWriterSize(w, 1<<16)
 		err := in.each(func(t *rollout.Trajectory) error {
 			if t.File != file {
-				file, words = t.File, show.ListedVocabulary(in.source.Report().Vocabulary)
+				file, words = t.File, rollout.ListedVocabulary(in.source.Report().Vocabulary)
 			}
 			if t.Texts == nil {
 				t.Texts = words.Texts(t.TokenIDs)

@@ -21,7 +21,8 @@ import (
 func rolloutFlags(f cli.Flags) func() (rollout.Options, error) {
 	open := f.String("action-open", "", "token `ids` of the tag before an action, with commas between them, also for files that have roles")
 	closing := f.String("action-close", "", "token `ids` of the tag after an action, with commas between them")
-	tags := f.String("action-tags", "", "`texts` of the tags before and after an action, with a comma between them, for files that have the texts of tokens; or names of presets: answer, tool_call, json, react, boxed, code, with + between them")
+	tags := f.String("action-tags", "", "`texts` of the tags before and after an action, with a comma between them, or names of presets: answer, tool_call, json, react, boxed, code, with + between them")
+	vocabulary := f.String("vocab-file", "", "the texts of the tokens, where files have none: a JSON list, or the tokenizer.json or vocab.json of a model; a `file`")
 	tagsAs := f.String("tags-as", "reasoning", "tokens that hold a part of a tag are `action` or reasoning")
 	groupSize := f.Int("group-size", 0, "every `n` trajectories in a row are a group (default: the groups of the files, or equal prompts)")
 	vocab := f.Int("vocab", 0, "`tokens` of the vocabulary: bounds the entropy where a file has only the most likely tokens")
@@ -48,6 +49,14 @@ func rolloutFlags(f cli.Flags) func() (rollout.Options, error) {
 		if f.Given("action-tags") {
 			if opt.ActionTags, err = rollout.ParseTags(*tags); err != nil {
 				return opt, fmt.Errorf("-action-tags %w", err)
+			}
+		}
+		if err := f.NotEmpty("vocab-file"); err != nil {
+			return opt, err
+		}
+		if *vocabulary != "" {
+			if opt.Vocabulary, err = rollout.ReadVocabulary(*vocabulary); err != nil {
+				return opt, fmt.Errorf("-vocab-file: %w", err)
 			}
 		}
 		switch opt.TagsAsActions = *tagsAs == "action"; {

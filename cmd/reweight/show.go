@@ -44,7 +44,6 @@ func showCommand(args []string, out io.Writer) error {
 	chosen := flags.String("trajectory", "0", "`numbers` of the trajectories to show, from 0, and ranges: 0,4-7")
 	signal := flags.String("signal", reweight.SignalEnergy.String(),
 		"ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
-	vocabulary := flags.String("vocab-file", "", "the texts of the tokens: a JSON list, or the tokenizer.json of a model; a `file`")
 	rollouts := rolloutFlags(flags)
 	output := flags.String("html", "", "write a page into this `file`, and print nothing")
 	var notes []string
@@ -68,17 +67,12 @@ func showCommand(args []string, out io.Writer) error {
 	if err := opt.Signal.UnmarshalText([]byte(*signal)); err != nil {
 		return named(err)
 	}
-	if err := flags.NotEmpty("html", "vocab-file"); err != nil {
+	if err := flags.NotEmpty("html"); err != nil {
 		return err
 	}
 	if *output != "" { // before the work
 		if err := checkOutput(*output, names...); err != nil {
 			return fmt.Errorf("-html: %w", err)
-		}
-	}
-	if *vocabulary != "" {
-		if opt.Vocabulary, err = show.ReadVocabulary(*vocabulary); err != nil {
-			return fmt.Errorf("-vocab-file: %w", err)
 		}
 	}
 	for _, name := range names {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,6 +135,30 @@ func TestShowTexts(t *testing.T) {
 		if got := shown(t, c.args...); !strings.Contains(got, c.want) {
 			t.Errorf("show %v: no %q in\n%s", c.args, c.want, got)
 		}
+	}
+}
+
+// TestTagsByVocabulary: tags as texts are found in files that have only the ids of tokens, by a vocabulary in a file, or in
+// the metadata of a safetensors file.
+func TestTagsByVocabulary(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rollouts.jsonl")
+	line := `{"reward": %d, "group_id": 1, "token_ids": [0, 1, 2, 4, 3], "mask": [0, 1, 1, 1, 1]}` + "\n"
+	must.Do(os.WriteFile(path, fmt.Appendf(nil, line+line, 0, 1), 0o666))
+	for _, words := range []string{
+		`["<s>", "think", "<answer>", "</answer>", " left"]`,
+		`{"<s>": 0, "think": 1, "<answer>": 2, "</answer>": 3, "Ġleft": 4}`,
+	} {
+		file := filepath.Join(t.TempDir(), "vocab.json")
+		must.Do(os.WriteFile(file, []byte(words), 0o666))
+		got := shown(t, path, "-vocab-file", file, "-action-tags", "answer")
+		for _, want := range []string{"agent | think<answer> left</answer>", "Answers without an action: 0 of 2"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: no %q in\n%s", words, want, got)
+			}
+		}
+	}
+	if got := shown(t, frozenLakeCopy(t), "-action-tags", "<answer>,</answer>"); !strings.Contains(got, "Answers without an action: 0 of 135") {
+		t.Errorf("the vocabulary of the file does not find the tags:\n%s", got)
 	}
 }
 

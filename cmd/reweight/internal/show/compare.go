@@ -42,7 +42,7 @@ func TextsOf(src Source, b *reweight.Batch, number int) (name string, words []st
 		return nil
 	})
 	report := src.Report()
-	return title(one, b, report), texts(one, ListedVocabulary(report.Vocabulary), r.Tokens()), err
+	return title(one, b, report), texts(one, rollout.ListedVocabulary(report.Vocabulary), r.Tokens()), err
 }
 
 // IDsOf stands for TextsOf where the source, which has that report, cannot be read again.

@@ -26,10 +26,9 @@ type Source interface {
 
 // Options say what to show of a source.
 type Options struct {
-	Chosen     Choice
-	Signal     reweight.Signal // of ActFocus
-	Open       rollout.Options // that the source was opened with
-	Vocabulary Vocabulary      // texts of tokens whose source has none; may be nil
+	Chosen Choice
+	Signal reweight.Signal // of ActFocus
+	Open   rollout.Options // that the source was opened with
 }
 
 // A Choice is which trajectories to show, by their numbers in the source: ranges, each
@@ -105,9 +104,9 @@ func Read(src Source, opt Options) (Page, error) {
 		return p, g.located(err)
 	}
 	report := src.Report()
-	words := opt.Vocabulary
+	words := opt.Open.Vocabulary
 	if words == nil {
-		words = ListedVocabulary(report.Vocabulary)
+		words = rollout.ListedVocabulary(report.Vocabulary)
 	}
 	named := true // all tokens have texts
 	for _, one := range g.chosen {
@@ -235,7 +234,7 @@ func gather(src Source, opt Options) (*gathered, error) {
 
 // texts returns the texts of a trajectory's tokens: its own, those of a vocabulary, or
 // ids.
-func texts(one chosen, words Vocabulary, n int) []string {
+func texts(one chosen, words rollout.Vocabulary, n int) []string {
 	if one.Texts != nil {
 		return one.Texts
 	}

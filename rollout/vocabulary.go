@@ -1,4 +1,4 @@
-package show
+package rollout
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ type Vocabulary map[int32]string
 const maxVocabulary = 256 << 20
 
 // ReadVocabulary reads a JSON file: a list of texts, the first of which is token 0, or a
-// tokenizer.json of Hugging Face. Errors name the file.
+// tokenizer.json or vocab.json of Hugging Face. Errors name the file.
 func ReadVocabulary(path string) (Vocabulary, error) {
 	data, err := atomicfile.Read(path, maxVocabulary)
 	if err != nil {
@@ -60,13 +60,21 @@ func parseVocabulary(data []byte) (Vocabulary, error) {
 	if err := json.Unmarshal(data, &tokenizer); err != nil {
 		return nil, err
 	}
-	if len(tokenizer.Model.Vocab) == 0 {
-		return nil, errors.New("is neither a JSON list of texts nor a tokenizer.json with model.vocab")
-	}
 	decode := decodePieces
 	if name := []byte(`"ByteLevel"`); bytes.Contains(tokenizer.Decoder, name) ||
 		bytes.Contains(tokenizer.PreTokenizer, name) {
 		decode = decodeBytes
+	}
+	if len(tokenizer.Model.Vocab) == 0 { // a vocab.json: the ids alone, by their tokens
+		words := &tokenizer.Model.Vocab
+		if err := json.Unmarshal(data, words); err != nil || len(*words) == 0 {
+			return nil, errors.New("is neither a JSON list of texts nor a tokenizer.json with model.vocab, nor a vocab.json")
+		}
+		for word := range *words {
+			if strings.ContainsRune(word, 'Ġ') { // a space in a byte-level vocabulary
+				decode = decodeBytes
+			}
+		}
 	}
 	for word, id := range tokenizer.Model.Vocab {
 		v[id] = decode(word)
@@ -129,6 +137,15 @@ func (v Vocabulary) Texts(ids []int32) []string {
 			return nil
 		}
 		all = append(all, text)
+	}
+	return all
+}
+
+// known returns the texts of the tokens, and an empty one for a token that v lacks.
+func (v Vocabulary) known(ids []int32) []string {
+	all := make([]string, len(ids))
+	for i, id := range ids {
+		all[i] = v[id]
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-package show
+package rollout
 
 import (
 	"maps"
@@ -27,7 +27,10 @@ func TestVocabulary(t *testing.T) {
 		{`["a", 1]`, nil, "cannot unmarshal number"},
 		{`{"model": {"vocab": [["a", -1.5]]}}`, nil, "cannot unmarshal array"},
 		{`{"model": {"vocab": {"a": 99999999999}}}`, nil, "cannot unmarshal number"},
-		{`{}`, nil, "is neither a JSON list of texts nor a tokenizer.json with model.vocab"},
+		{`{}`, nil, "is neither a JSON list of texts nor a tokenizer.json with model.vocab, nor a vocab.json"},
+		{`{"Ġgo": 3, "Ċ": 1}`, Vocabulary{3: " go", 1: "\n"}, ""},
+		{`{"▁go": 0}`, Vocabulary{0: " go"}, ""},
+		{`{"go": "x"}`, nil, "is neither a JSON list of texts"},
 		{``, nil, "unexpected end of JSON input"},
 		{`[`, nil, "unexpected end of JSON input"},
 		{"\x00", nil, "invalid character"},
