@@ -138,8 +138,8 @@ func TestShowTexts(t *testing.T) {
 	}
 }
 
-// TestTagsByVocabulary: tags as texts are found in files that have only the ids of tokens, by a vocabulary in a file, or in
-// the metadata of a safetensors file.
+// TestTagsByVocabulary: tags as texts are found in files that have only the ids of tokens, by a vocabulary
+// in a file, or in the metadata of a safetensors file.
 func TestTagsByVocabulary(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rollouts.jsonl")
 	line := `{"reward": %d, "group_id": 1, "token_ids": [0, 1, 2, 4, 3], "mask": [0, 1, 1, 1, 1]}` + "\n"
@@ -157,7 +157,8 @@ func TestTagsByVocabulary(t *testing.T) {
 			}
 		}
 	}
-	if got := shown(t, frozenLakeCopy(t), "-action-tags", "<answer>,</answer>"); !strings.Contains(got, "Answers without an action: 0 of 135") {
+	got := shown(t, frozenLakeCopy(t), "-action-tags", "<answer>,</answer>")
+	if !strings.Contains(got, "Answers without an action: 0 of 135") {
 		t.Errorf("the vocabulary of the file does not find the tags:\n%s", got)
 	}
 }
