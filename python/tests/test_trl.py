@@ -1174,6 +1174,13 @@ class Losses(unittest.TestCase):
         """Before the first rollout."""
         with self.assertRaisesRegex(ValueError, 'loss_type is "other", want one of .grpo'):
             trl._check_trainer(mock.Mock(loss_type="other", use_liger_kernel=False), CREDIT)
+        for version in "0.29.1", "1.9.2":
+            with mock.patch.object(trl, "version_of", return_value=version):
+                with self.assertRaisesRegex(InputError, f'^loss_type is "luspo", which TRL {version} computes for one advantage per'):
+                    trl._check_trainer(trainer(loss_type="luspo"), CREDIT)
+        for version in "1.10.0", "1.16.0", "of unknown version":
+            with mock.patch.object(trl, "version_of", return_value=version):
+                trl._check_trainer(trainer(loss_type="luspo"), CREDIT)
         with self.assertRaisesRegex(ValueError, "reads ref_logprobs, for which TRL needs a reference model: set GRPOConfig.beta=....? above 0"):
             trainer(functools.partial(GRPOTrainer, credit=Credit(beta=0.5, signal="log_ratio")))
         with self.assertRaisesRegex(ValueError, r'signal is "energy", which needs two things in TRL: a head, by install\(head=True\).*; and a reference model, by GRPOConfig\(beta='):

@@ -235,6 +235,12 @@ def _check_trl(credit: Credit) -> Tuple[Any, str]:
     return found
 
 
+def _numbers(version: str) -> Tuple[int, ...]:
+    """The first two numbers of a version; of one without numbers, such as an unknown one, those of the version that this
+    was written for."""
+    return tuple(int(n) for n in (re.findall(r"\d+", version) or re.findall(r"\d+", WRITTEN_FOR))[:2])
+
+
 def _check_trainer(trainer: Any, credit: Credit) -> None:
     """Wants a configuration in which a token's loss is in proportion to its advantage."""
     # Before TRL 1.16 the kernel of Liger computed the loss, which took one advantage per completion.
@@ -244,6 +250,8 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
     if trainer.loss_type not in _AGGREGATIONS:
         want = f"want one of [{' '.join(_AGGREGATIONS)}], the losses of {WRITTEN_FOR}"
         raise InputError("loss_type", f'is "{trainer.loss_type}", {want}')
+    if trainer.loss_type == "luspo" and _numbers(version_of("trl")) < (1, 10):
+        raise InputError("loss_type", f'is "luspo", which TRL {version_of("trl")} computes for one advantage per completion: want TRL 1.10')
     loss = type(trainer)._compute_loss
     if loss is not find_hook("TRL", _TRAINER + "_compute_loss", ("inputs",), WRITTEN_FOR)[0]._compute_loss:
         if loss.__module__.startswith("trl."):
