@@ -1166,6 +1166,8 @@ class Losses(unittest.TestCase):
                 trl._check_trl(CREDIT)
         for arguments, problem in (((), "nothing"), (("verl",), "'verl'"), (("trl", "x"), "'trl' 'x'")):
             self.assertEqual(run(*arguments), (2, "", f"python -m reweight check-trainer takes trl, not {problem}\n"))
+        with mock.patch.object(_check, "TRL", side_effect=RuntimeError("of\ntwo lines")):
+            self.assertEqual(run("trl"), (2, "", "not checked: RuntimeError: of two lines\n"))
         with mock.patch("importlib.util.find_spec", lambda name: None):
             status, out, err = run("trl")
         self.assertEqual((status, out, err), (2, "", "not checked: torch and trl of Python are not installed: pip install trl\n"))

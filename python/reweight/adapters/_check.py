@@ -19,6 +19,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 import numpy as np
 import numpy.typing as npt
 
+from .._errors import printable
 from . import Credit, HookError, trl
 from ._hooks import version_of
 from ._report import Report
@@ -283,8 +284,8 @@ def main(arguments: Sequence[str]) -> int:
             with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
                 trl._check_trl(CREDIT)
                 trainer = TRL(folder)
-        except (HookError, ImportError) as e:
-            print(f"not checked: {e}", file=sys.stderr)
+        except Exception as e:  # of a version that nobody has tried, or of an installation that is not whole
+            print(f"not checked: {printable(' '.join(f'{type(e).__name__}: {e}'.split()))}", file=sys.stderr)
             return 2
         trainer.report.end = lambda: None  # type: ignore[method-assign]
         print(f"TRL {version_of('trl')}, GRPOTrainer: loss and gradient against float64, the larger relative difference\n")
