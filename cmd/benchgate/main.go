@@ -28,9 +28,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := &cli.FirstError{W: stdout}
 	opt := gate.Options{Log: stderr, Alpha: gate.Alpha, Flags: args}
 	name, err := "benchgate", error(nil)
-	if len(args) > 0 && args[0] == "compare" {
+	switch {
+	case len(args) > 0 && args[0] == "compare":
 		name, err = "benchgate compare", compareCommand(ctx, args[1:], out, opt)
-	} else {
+	case len(args) > 0 && args[0] == "trend":
+		name, err = "benchgate trend", trendCommand(args[1:], out)
+	default:
 		err = gateCommand(ctx, args, out, opt)
 	}
 	return cli.Finish(name, err, out, &cli.Progress{}, stderr)
@@ -39,9 +42,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 const gateUsage = `Usage:
   benchgate -base REF [flags] [packages] [-- ARGS]
   benchgate compare OLD NEW [flags] [packages] [-- ARGS]
+  benchgate trend FILE [-html PAGE]
 
 Is a benchmark of this Go module slower than in that git revision? benchgate compare asks
-the same of two working copies, or of two test binaries: benchgate compare -h.
+the same of two working copies, or of two test binaries, and benchgate trend since which
+commit it is, from what -history has written: benchgate compare -h, benchgate trend -h.
 
 It builds the working tree as it is and REF, and runs the benchmarks of go test in
 pairs of fresh processes until each is clear: at looks after fixed numbers of pairs it
@@ -66,6 +71,7 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, opt gate.Opt
 		"compare with the revision itself, and not with its merge base with HEAD")
 	comparison := comparisonFlags(flags, &opt)
 	flags.StringVar(&opt.Dir, "C", ".", "`directory` of the module")
+	flags.StringVar(&opt.History, "history", "", "add to this `file` what each benchmark takes at HEAD over what it takes at the base, for benchgate trend")
 	args, opt.Args = splitArgs(args)
 	packages, err := flags.Parse(gateUsage, args, out)
 	if err != nil {
@@ -74,7 +80,7 @@ func gateCommand(ctx context.Context, args []string, out io.Writer, opt gate.Opt
 	if !flags.Given("base") {
 		return errors.New("want -base REF, the git revision to compare with")
 	}
-	if err := flags.NotEmpty("base", "C"); err != nil {
+	if err := flags.NotEmpty("base", "C", "history"); err != nil {
 		return err
 	}
 	if err := comparison(packages); err != nil {

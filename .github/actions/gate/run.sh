@@ -20,9 +20,10 @@ for flag in base base_exact bench skip skip_pkg C cpu budget benchtime slower me
 	if [ -n "${!value}" ]; then args+=("-${flag//_/-}=${!value}"); fi
 done
 reports=$(mktemp -d "$RUNNER_TEMP/benchgate-reports.XXXXXX")
-echo "reports=$reports" >>"$GITHUB_OUTPUT"
+printf '%s\n' "bin=$bin" "reports=$reports" >>"$GITHUB_OUTPUT"
 args+=("-markdown=$reports/gate.md" "-json=$reports/gate.json" "-junit=$reports/gate.xml"
 	"-benchfmt=$reports/gate.txt" "-profiles=$reports/profiles")
+if [ -n "$GATE_history" ]; then args+=("-history=$reports/history.jsonl"); fi
 if [ -n "$GATE_packages" ]; then
 	read -r -d '' -a packages <<<"$GATE_packages" || true # words of all lines
 	args+=("${packages[@]}")

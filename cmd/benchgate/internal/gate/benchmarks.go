@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/seed621a2839/reweight/cmd/benchgate/internal/gotest"
@@ -65,7 +66,6 @@ type reply struct {
 	failed  map[string]string // what the benchmarks said that failed
 	skipped []string
 	took    time.Duration // set-up included
-	queued  time.Duration // of it, while others had the CPU; 0 if that is not known
 	cpu     time.Duration // of a process of its own, whose start and end are much of took; or 0
 
 	instructions uint64 // 0 if they are not known
@@ -154,6 +154,7 @@ type testVersion struct {
 	pkgs   map[string]gotest.Package // by their directory in the module
 	run    string                    // directory for what a process needs
 	starts int                       // of processes, so far
+	lacks  string                    // what its files lack, in words; or empty
 
 	module *gotest.Module // nil if the user gave a binary
 	binary string         // which has no worker
@@ -185,9 +186,17 @@ func (s *testVersion) build(ctx context.Context, group string, order int) error 
 		seed = 1 + rand.Int64N(1<<62)
 	}
 	if err := s.module.Build(ctx, s.pkgs[pkg], exe, s.run, seed); err != nil {
-		return fmt.Errorf("%s: the tests of %s do not build: %w", s.name, s.pkgs[pkg].Path, err)
+		return s.failed(fmt.Errorf("the tests of %s do not build: %w", s.pkgs[pkg].Path, err))
 	}
 	return nil
+}
+
+// failed is an error about the files of the version.
+func (s *testVersion) failed(err error) error {
+	if s.lacks != "" {
+		return fmt.Errorf("%s: %w. %s", s.name, err, s.lacks)
+	}
+	return fmt.Errorf("%s: %w", s.name, err)
 }
 
 // packageOf returns the directory of the package of a group: a group is a package, or a
@@ -202,6 +211,7 @@ type testWorker struct {
 	process
 	files []string // that the process needs
 	cpu   int      // GOMAXPROCS of the benchmarks
+	left  int      // after how many requests there were more goroutines than before
 }
 
 // command is a run of a package's binary with these flags.
@@ -250,13 +260,15 @@ func (s *testVersion) start(ctx context.Context, group string, order int) (bench
 
 // describe says what a process is that will be started.
 func (s *testVersion) describe(p *process) {
-	p.of, p.patience, p.module = "the tests of "+s.name, s.opt.patience(), s.pkgs["."].Path
+	p.of, p.patience, p.module = testsOf+s.name, s.opt.patience(), s.pkgs["."].Path
 	if s.module != nil {
 		p.module, p.dir = s.module.Path, s.module.Dir
 	}
 }
 
 func copyFile(to, from string) error {
+	syscall.ForkLock.RLock() // a program that starts meanwhile would have the copy open, too: it could not be run
+	defer syscall.ForkLock.RUnlock()
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -282,7 +294,7 @@ func (w *testWorker) close() {
 
 func (w *testWorker) run(q worker.Request) (reply, error) {
 	var a worker.Answer
-	before, threads, instructions := w.cpuTime(), w.threads(), w.instructions()
+	instructions := w.instructions()
 	err := w.say(q)
 	if err == nil {
 		err = w.hear(&a)
@@ -294,11 +306,13 @@ func (w *testWorker) run(q worker.Request) (reply, error) {
 		a.Error = fmt.Sprintf("%s prints more than %d MiB", q.Benchmark, worker.MaxOutput>>20)
 	}
 	if a.Error != "" {
-		return reply{}, newFailure(w.of + ": " + a.Error)
+		return reply{}, newFailure(w.of, a.Error)
+	}
+	if a.Left > 0 {
+		w.left++
 	}
 	o := parseOutput(a.Output, w.cpu)
 	o.took, o.instructions = max(1, time.Duration(a.Ns)), w.instructions()-instructions
-	o.queued = max(0, min(queued(threads, w.threads()), o.took-(w.cpuTime()-before)))
 	return o, nil
 }
 
@@ -315,10 +329,11 @@ func takeSample(b bencher, f *function) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What grows with the calls is the difference to a shorter block. Noise may be larger than it is.
-	ns := t[nanoseconds]
-	grows := ns*float64(f.calls) - few[nanoseconds]*float64(f.short)
-	t[nanoseconds] = max(grows/float64(f.calls-f.short), ns/1000)
+	// What grows with the calls is the difference to a shorter block. Noise may be larger than it is: of a shorter
+	// block that took longer nothing is subtracted, so that another sample is the best.
+	if grows := t[nanoseconds]*float64(f.calls) - few[nanoseconds]*float64(f.short); grows > 0 {
+		t[nanoseconds] = grows / float64(f.calls-f.short)
+	}
 	return t, nil
 }
 
@@ -333,7 +348,7 @@ func bestOf(b bencher, f *function, calls int) (sample, error) {
 		for _, u := range f.units {
 			v, has := r.metrics[u.Unit]
 			if !has || u.Unit == nanoseconds && v <= 0 {
-				return nil, newFailure(fmt.Sprintf("%s has no %s any more", f.Benchmark, u.Unit))
+				return nil, newFailure(f.Benchmark+fails, "it has no "+u.Unit+" any more")
 			}
 			t.keep(u.Unit, v)
 		}
@@ -354,10 +369,10 @@ func runBlocks(b bencher, of runnable, calls, blocks int) ([]result, reply, erro
 	}
 	results := slices.DeleteFunc(o.results, func(r result) bool { return r.name != of.full })
 	if len(results) == 0 {
-		return nil, o, newFailure("it gives no result when it runs alone, as where its name changes")
+		return nil, o, newFailure(of.full+fails, "it gives no result when it runs alone, as where its name changes")
 	}
 	if len(results) != blocks {
-		return nil, o, newFailure(fmt.Sprintf("%s: %d results, want %d", of.full, len(results), blocks))
+		return nil, o, newFailure(of.full+fails, fmt.Sprintf("%d results, want %d", len(results), blocks))
 	}
 	for _, r := range results {
 		if of.untimed {
@@ -369,7 +384,7 @@ func runBlocks(b bencher, of runnable, calls, blocks int) ([]result, reply, erro
 
 // failed is the failure of a benchmark that says so.
 func failed(name, said string) *failure {
-	return newFailure(fmt.Sprintf("%s fails: %s", name, cmp.Or(said, "it says nothing")))
+	return newFailure(name+fails, cmp.Or(said, "it says nothing"))
 }
 
 // againstBase compares the working copy of the module with a revision.
@@ -387,11 +402,16 @@ func (g *gate) againstBase(ctx context.Context) error {
 	if err := g.readSettings(now.Dir); err != nil {
 		return err
 	}
-	r, err := openRepository(ctx, now.Dir, ref, g.Exact)
+	var own []string
+	if g.History != "" {
+		own = append(own, g.History)
+	}
+	r, err := openRepository(ctx, now.Dir, ref, g.Exact, own...)
 	if err != nil {
 		return err
 	}
 	g.report.Against, g.report.BaseCommit, g.report.HeadCommit, g.top = r.against, r.commit, r.head, r.top
+	g.changed = r.changed
 	g.report.Notes = append(g.report.Notes, r.notes...)
 	run, err := newRunDir(ctx)
 	if err != nil {
@@ -413,7 +433,7 @@ func (g *gate) againstBase(ctx context.Context) error {
 	if g.accepted, err = r.accepted(ctx); err != nil {
 		return err
 	}
-	return g.compareModules(ctx, run.dir, &testVersion{name: ref, module: old},
+	return g.compareModules(ctx, run.dir, &testVersion{name: ref, module: old, lacks: r.lacks},
 		&testVersion{name: "the working tree", module: now})
 }
 
@@ -450,7 +470,7 @@ func (g *gate) compareModules(ctx context.Context, run string, base, now *testVe
 	for i, s := range slices.Backward(versions[:]) { // what is wrong with a flag is wrong with both
 		list, notes, err := s.module.Packages(ctx, g.Packages, g.Bench)
 		if err != nil && s == base {
-			err = fmt.Errorf("%s: %w", s.name, err)
+			err = s.failed(err)
 		}
 		if err != nil {
 			return err

@@ -30,14 +30,17 @@ func benchmarkReport() report {
 	quick, slow, slower := in(".", "BenchmarkQuick", bench.Pass, 0.5, 1e6),
 		in("codec", "BenchmarkEncode/1K", bench.Regression, 1.2, 1234),
 		in(".", "BenchmarkB", bench.Regression, 1.3, 2.5)
-	quick.Metrics = []Metric{{"B/op", bench.Pass, 64, 0, nil, nil, ""}, {"allocs/op", bench.Pass, 1, 1, nil, nil, ""}}
+	quick.Metrics = []Metric{{"B/op", bench.Pass, 64, 0, nil, nil, "", nil},
+		{"allocs/op", bench.Pass, 1, 1, nil, nil, "", nil}}
+	slow.Time, quick.Time = bench.Regression, bench.Pass
 	slow.Message = "takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs"
-	slow.Metrics = []Metric{{"B/op", bench.Regression, 1024, 1536, nil, nil, ""},
-		{"allocs/op", bench.Pass, 1, 1, nil, nil, ""}, {"MB/s", bench.Regression, 120, 100, ratioOf(1.2), nil, ""}, {"misses", bench.Pass, 0.0123, 0.0123, ratioOf(1), nil, ""}}
+	slow.Metrics = []Metric{{"B/op", bench.Regression, 1024, 1536, nil, nil, "", nil},
+		{"allocs/op", bench.Pass, 1, 1, nil, nil, "", nil}, {"MB/s", bench.Regression, 120, 100, ratioOf(1.2), nil, "", nil}, {"misses", bench.Pass, 0.0123, 0.0123, ratioOf(1), nil, "", nil}}
 	slower.Message, slower.Accepted = "takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs",
 		"it is safe now (abc1234)"
 	layout := in(".", "BenchmarkMoved", bench.Pass, 1.06, 10)
 	layout.Message, layout.Reordered = "only by where the linker puts functions: so it is", ratioOf(1)
+	layout.more = layout.Message
 	open := in(".", "BenchmarkOpen", bench.Open, 1.04, 10)
 	open.Ratio = &bench.Estimate{Median: 1.04, Lo: math.Inf(-1), Hi: math.Inf(1), N: 3}
 	unsure := in(".", "BenchmarkUnsure", bench.Inconclusive, 1.05, 10)
@@ -86,9 +89,9 @@ BenchmarkMoved                   pass          10.00 ns  10.60 ns  1.060  1.050 
 BenchmarkSame                    pass           2.000 s   2.000 s  1.000  0.990 to 1.010     24  0.0 s
 
 BenchmarkBroken: the new build: panic: <no> & no
-codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs
-BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)
+BenchmarkB: accepted: it is safe now (abc1234)
 BenchmarkMoved: only by where the linker puts functions: so it is
+To accept a regression, end a commit's message with: Bench-Accept: ./codec BenchmarkEncode/1K REASON
 a | note
 Noise now: of the same thing measured twice, the second takes 1.0000 times as long (0.9900 to 1.0100); 0 of 9 are outliers
 REGRESSION against main: 2 regressions, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, the limit is a ratio of 1.05, in 43 s`)
@@ -114,6 +117,49 @@ REGRESSION against main: 2 regressions, 1 inconclusive, 1 open, 1 accepted, 1 fa
 	}
 }
 
+// TestRowOfTime: the row of the time has the verdict of the time, whatever that of another unit is.
+func TestRowOfTime(t *testing.T) {
+	for _, c := range []struct {
+		verdict, time, bytes bench.Verdict
+		accepted, want       string
+	}{
+		{bench.Regression, bench.Pass, bench.Regression, "", "pass"},
+		{bench.Regression, bench.Open, bench.Regression, "", "open"}, // decided before the time was
+		{bench.Regression, bench.Inconclusive, bench.Regression, "", "inconclusive"},
+		{bench.Regression, bench.Regression, bench.Regression, "", "regression"},
+		{bench.Regression, bench.Regression, bench.Pass, "", "regression"},
+		{bench.Regression, bench.Pass, bench.Regression, "it is safe now", "pass"},
+		{bench.Regression, bench.Regression, bench.Pass, "it is safe now", "accepted"},
+		{bench.Inconclusive, bench.Pass, bench.Inconclusive, "", "pass"},
+		{bench.Pass, bench.Pass, bench.Pass, "", "pass"},
+	} {
+		q := Result{Benchmark: "BenchmarkX", relative: ".", Verdict: c.verdict, Time: c.time, Accepted: c.accepted,
+			Ratio: ratioOf(1.01), Metrics: []Metric{{Unit: "B/op", Verdict: c.bytes, Base: 1, New: 2}}}
+		r := report{Limits: limits{1.05, 1.02, 0.01}, Results: []Result{q}}
+		if got := r.rows(r.Results)[0][1]; got != c.want {
+			t.Errorf("%+v: the row of the time says %s", c, got)
+		}
+	}
+}
+
+// TestOnce: on GitHub, what has a line beside the code is not told once more, nor is what a row of the table says.
+func TestOnce(t *testing.T) {
+	r := benchmarkReport()
+	for _, at := range []string{"", "true"} {
+		t.Setenv("GITHUB_ACTIONS", at)
+		text := written(r, func(r report, w io.Writer) error {
+			o := outputs{stdout: w}
+			return o.write(r)
+		})
+		if n := strings.Count(text, "panic: <no> & no"); n != 1 {
+			t.Errorf("GITHUB_ACTIONS=%s: the panic is told %d times:\n%s", at, n, text)
+		}
+		if n := strings.Count(text, "1.200 times"); n != len(at)/4 {
+			t.Errorf("GITHUB_ACTIONS=%s: the ratio is told %d times beside the table:\n%s", at, n, text)
+		}
+	}
+}
+
 func TestBenchmarkMarkdown(t *testing.T) {
 	wantText(t, "Markdown", written(benchmarkReport(), report.writeMarkdown), `
 **benchgate: REGRESSION against main: 2 regressions, 1 inconclusive, 1 open, 1 accepted, 1 faster, 2 pass, the limit is a ratio of 1.05, in 43 s**
@@ -133,10 +179,9 @@ func TestBenchmarkMarkdown(t *testing.T) {
 | BenchmarkMoved | pass | 10.00 ns | 10.60 ns | 1.060 | 1.050 to 1.070 | 24 | 0.0 s |
 
 - BenchmarkBroken: the new build: panic: &lt;no> & no
-- codec BenchmarkEncode/1K: takes 1.200 times as long as the base (1.190 to 1.210), 24 pairs
-- BenchmarkUnsure: who knows
-- BenchmarkB: takes 1.300 times as long as the base (1.290 to 1.310), 24 pairs; accepted: it is safe now (abc1234)
+- BenchmarkB: accepted: it is safe now (abc1234)
 - BenchmarkMoved: only by where the linker puts functions: so it is
+- To accept a regression, end a commit's message with: Bench-Accept: ./codec BenchmarkEncode/1K REASON
 
 <details><summary>1 pass</summary>
 

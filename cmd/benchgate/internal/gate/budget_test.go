@@ -47,9 +47,9 @@ func (w waiting) run(q worker.Request) (o reply, err error) {
 	o.took = time.Duration(calls*q.Count) * each
 	select {
 	case <-w.ctx.Done():
-		return o, newFailure("it was killed")
+		return o, newFailure("", "it was killed")
 	case <-time.After(w.opt.patience()):
-		why := newFailure("no answer in time")
+		why := newFailure("", "no answer in time")
 		why.hung = true
 		return o, why
 	case <-time.After(o.took):

@@ -109,6 +109,14 @@ func (d *discovery) find(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
+		if n := w.left(); n > 0 { // what runs on would disturb the others
+			w.close()
+			for _, f := range found {
+				if n > 1 { // and each run leaves more: it is not what the package starts once
+					f.alone()
+				}
+			}
+		}
 	}
 	return nil
 }
@@ -269,8 +277,11 @@ func (d *discovery) runnables(ctx context.Context, pkg gotest.Package, b gotest.
 					f.units[0].Verdict = bench.Pass
 				}
 				if !f.runnable.untimed && (!r.timed() || !other.timed()) || f.runnable.untimed && len(f.units) == 1 {
-					d.note("%s reports no %s: not compared", f.name(), nanoseconds)
+					d.note("%s reports no %s: not compared%s", f.name(), nanoseconds, f.unjudged(r, other))
 					continue
+				}
+				if rest := f.unjudged(r, other); f.runnable.untimed && rest != "" {
+					d.note("%s reports no %s: judged by %s alone%s", f.name(), nanoseconds, f.units[1].Unit, rest)
 				}
 				once := r.metrics[nanoseconds]
 				if len(has[0].results) == 1 { // and set-up, which each run has
@@ -282,6 +293,23 @@ func (d *discovery) runnables(ctx context.Context, pkg gotest.Package, b gotest.
 		}
 	}
 	return found, nil
+}
+
+// unjudged tells which flag would judge what both versions report besides the units of the function.
+func (f *function) unjudged(base, now result) string {
+	var units []string
+	for _, unit := range slices.Sorted(maps.Keys(base.metrics)) {
+		_, both := now.metrics[unit]
+		if both && kindOf(unit) != count && !slices.ContainsFunc(f.units, func(u *Metric) bool {
+			return u.Unit == unit
+		}) {
+			units = append(units, unit)
+		}
+	}
+	if len(units) == 0 {
+		return ""
+	}
+	return "; -metrics " + strings.Join(units, ",") + " judges what it reports"
 }
 
 // addUnits adds those of the metrics that both results have, and the limit.
@@ -334,7 +362,12 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 	for version := 0; version < 2 && d.Benchtime == (Benchtime{}) && f.short == 0 && f.blocks > 1 &&
 		!f.runnable.untimed; version++ {
 		before := f.calls
-		err = w.run(ctx, version, func(b bencher) error { return d.grow(f, at(b)) })
+		err = w.run(ctx, version, func(b bencher) error {
+			return d.grow(f, at(b), func(n, blocks int) (point, error) {
+				calls = n
+				return timeBlocks(b, f.runnable, n, blocks)
+			})
+		})
 		why, ok := errors.AsType[*failure](err)
 		if ok && !why.hung {
 			var b blame
@@ -348,7 +381,7 @@ func (d *discovery) calibrate(ctx context.Context, f *function, w *workers) erro
 			break
 		}
 		if ok { // if it is not by chance, it fails again when it is compared
-			f.flakes, f.flake, err = 1, why.where(), nil
+			f.flakes, f.flake, err = 1, versionNames[why.version]+": "+why.beside(f.Benchmark), nil
 		}
 		if err != nil || f.calls != before {
 			break

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed621a2839/reweight/bench"
@@ -77,6 +78,7 @@ type comparison struct {
 	deadline  time.Time      // no round begins that would end after it
 	reserve   time.Duration  // before the deadline, for measureReordered
 	rounds    map[string]int // of pairs, by group
+	last      *workers       // of the last pair, which end while those of the next one start
 	repeats   []float64      // ratios of the base to itself: see bench.TakePair
 	rand      *rand.Rand
 	late      bool     // time was up before all had a verdict
@@ -101,7 +103,8 @@ func (c *comparison) open() []*function {
 // take turns, so that a bad moment hits few pairs of each, and get equal time: cheap
 // ones have their verdicts first.
 func (c *comparison) measure(ctx context.Context, orders int) error {
-	c.rounds = map[string]int{}
+	c.rounds, c.last = map[string]int{}, new(workers)
+	defer func() { c.last.close() }()
 	for open := c.open(); len(open) > 0; open = c.open() {
 		due := c.due(open)
 		if len(due) == 0 {
@@ -257,24 +260,25 @@ func (c *comparison) round(ctx context.Context, open []*function, orders int) er
 // orders, these have one of that many random orders of functions.
 func (c *comparison) pairsOf(ctx context.Context, group string, functions []*function, orders int) error {
 	var order [2]int
-	for i, s := range c.versions {
-		switch n := c.rounds[group]; {
-		case orders == 0:
-			continue
-		case n < orders: // each has its turn before one is drawn again
-			order[i] = 1 + n
-		default:
-			order[i] = 1 + c.rand.IntN(orders)
-		}
-		if err := s.build(ctx, group, order[i]); err != nil {
+	if n := c.rounds[group]; n < orders { // each has its turn before one is drawn again
+		order = [2]int{1 + n, 1 + n}
+	} else if orders > 0 {
+		order = [2]int{1 + c.rand.IntN(orders), 1 + c.rand.IntN(orders)}
+	}
+	if orders > 0 {
+		err := both(func(version int) error { return c.versions[version].build(ctx, group, order[version]) })
+		if err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}
 	}
 	c.rounds[group]++
-	w := workers{c: c, group: group, order: order}
-	defer w.close()
+	w := &workers{c: c, group: group, order: order}
 	begin := time.Now()
+	var ending sync.WaitGroup
+	ending.Go(c.last.close)
 	err := w.start(ctx)
+	ending.Wait()
+	c.last = w
 	started := time.Since(begin) / time.Duration(len(functions))
 	for _, f := range functions {
 		if len(f.units[0].pairs) > 0 && c.left() < 0 {
@@ -282,11 +286,11 @@ func (c *comparison) pairsOf(ctx context.Context, group string, functions []*fun
 		}
 		begin := time.Now()
 		if err == nil {
-			err = c.pair(ctx, f, &w)
+			err = c.pair(ctx, f, w)
 		}
 		f.spent += started + time.Since(begin)
-		why, blame, other := w.judge(ctx, err, func(b bencher) error {
-			_, err := takeSample(b, f)
+		why, blame, other := w.judge(ctx, err, func(b bencher) error { // a sample has many more chances to fail
+			_, _, err := runBlocks(b, f.runnable, f.calls, 1)
 			return err
 		})
 		if other != nil {
@@ -340,12 +344,18 @@ type workers struct {
 
 // start starts those that do not run.
 func (w *workers) start(ctx context.Context) error {
-	for version := range w.procs {
-		if err := w.run(ctx, version, func(bencher) error { return nil }); err != nil {
-			return err
-		}
+	return both(func(version int) error { return w.run(ctx, version, func(bencher) error { return nil }) })
+}
+
+// both does something for either version, at the same time.
+func both(do func(version int) error) error {
+	var errs [2]error
+	var wg sync.WaitGroup
+	for version := range errs {
+		wg.Go(func() { errs[version] = do(version) })
 	}
-	return nil
+	wg.Wait()
+	return cmp.Or(errs[0], errs[1])
 }
 
 // run asks the process of a version. A *failure tells that it failed.
@@ -366,6 +376,16 @@ func (w *workers) run(ctx context.Context, version int, ask func(bencher) error)
 	return err
 }
 
+// left is after how many requests a process had more goroutines than before.
+func (w *workers) left() (most int) {
+	for _, p := range w.procs {
+		if t, ok := p.(*testWorker); ok {
+			most = max(most, t.left)
+		}
+	}
+	return most
+}
+
 // end ends the process of a version, if one runs.
 func (w *workers) end(version int) {
 	if p := w.procs[version]; p != nil {
@@ -375,9 +395,7 @@ func (w *workers) end(version int) {
 }
 
 func (w *workers) close() {
-	for version := range w.procs {
-		w.end(version)
-	}
+	both(func(version int) error { w.end(version); return nil })
 }
 
 // ruleOf is the rule for a function.
@@ -396,7 +414,7 @@ func (f *function) decide(rule bench.Rule) {
 }
 
 // conclude sets the verdict of the function to the worst verdict of its units, and the message
-// to those of the units that have this verdict.
+// to those of the units that have this verdict; more is what their rows of the table do not say.
 func (f *function) conclude() {
 	f.Verdict = bench.Pass
 	for _, u := range f.units {
@@ -404,13 +422,13 @@ func (f *function) conclude() {
 			f.Verdict = u.Verdict
 		}
 	}
-	var messages []string
+	var messages, more []string
 	for _, u := range f.units {
 		if u.Verdict == f.Verdict && u.message != "" {
-			messages = append(messages, u.message)
+			messages, more = append(append(messages, u.message), u.more...), append(more, u.more...)
 		}
 	}
-	f.Message = strings.Join(messages, "; ")
+	f.Message, f.more = strings.Join(messages, "; "), strings.Join(more, "; ")
 }
 
 // result is what is known of the function.
@@ -516,14 +534,27 @@ func (u *Metric) decide(rule bench.Rule) {
 	switch u.Verdict {
 	case bench.Pass:
 		if e := u.Ratio; e != nil && e.Lo > 1 && e.Median > rule.Surely {
-			u.message = fmt.Sprintf("%s, %d pairs: slower, but not above the limit of %g", u.finding(), len(pairs),
-				rule.Slower)
+			u.message = fmt.Sprintf("%s, %d pairs", u.finding(), len(pairs))
+			u.more = []string{fmt.Sprintf("%.1f%% %s, %s the limit of %.3g%%", 100*(e.Median-1), worse(u.Unit),
+				map[bool]string{true: "just below", false: "below"}[e.Median-1 > 0.8*(rule.Slower-1)],
+				100*(rule.Slower-1))}
 		}
 	case bench.Regression:
 		u.message = fmt.Sprintf("%s, %d pairs", u.finding(), len(pairs))
 	case bench.Inconclusive:
 		u.message = fmt.Sprintf("%s, open after %d pairs", u.finding(), len(pairs))
 	}
+}
+
+// worse says what more of a unit that is judged by its ratio is.
+func worse(unit string) string {
+	switch {
+	case unit == nanoseconds:
+		return "slower"
+	case kindOf(unit) == higher:
+		return "fewer " + unit
+	}
+	return "more " + unit
 }
 
 // finding says what the pairs show.
@@ -601,13 +632,14 @@ func (c *comparison) overtime() time.Duration { return c.Budget / 10 }
 
 // take adds what was found to the report.
 func (c *comparison) take() {
+	c.report.broken = len(c.broken)
 	for _, f := range c.functions {
 		if f.dropped {
 			continue
 		}
 		if f.flake != "" && !f.failed {
-			c.note("%s failed %d times in %d pairs, and not when it was tried again: the %s", f.name(), f.flakes,
-				len(f.units[0].pairs), f.flake)
+			c.note("%s failed %s in %s: the %s", f.name(),
+				cli.Counted(f.flakes, "time"), cli.Counted(len(f.units[0].pairs), "pair"), f.flake)
 		}
 		c.report.Results = append(c.report.Results, f.result())
 	}
@@ -638,15 +670,11 @@ func (c *comparison) measureReordered(ctx context.Context) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	var err error
-	for _, s := range c.versions {
-		if err == nil {
-			err = s.build(ctx, suspects[0].group, 1) // the linker of Go 1.21 cannot
-		}
-	}
-	if err != nil && ctx.Err() == nil {
+	err := both(func(version int) error { return c.versions[version].build(ctx, suspects[0].group, 1) })
+	if err != nil && ctx.Err() == nil { // the linker of Go 1.21 cannot
 		for _, f := range suspects {
-			f.units[0].message += "; this may be only by where the linker puts functions, as there is no build in random orders: " + err.Error()
+			f.units[0].more = append(f.units[0].more,
+				"this may be only by where the linker puts functions, as there is no build in random orders: "+err.Error())
 			f.conclude()
 		}
 		return nil
@@ -688,7 +716,7 @@ func (f *function) reordered(second *function, late bool) {
 	ratio := second.units[0].Ratio
 	f.Reordered = ratio
 	if second.Verdict == bench.Open || second.failed || late && second.Verdict == bench.Inconclusive {
-		f.units[0].message += "; not measured to the end with functions in random orders"
+		f.units[0].more = append(f.units[0].more, "not measured to the end with functions in random orders")
 		f.conclude()
 		return
 	}
@@ -696,17 +724,17 @@ func (f *function) reordered(second *function, late bool) {
 		interval(*ratio), ratio.N)
 	switch time := f.units[0]; second.Verdict {
 	case bench.Regression:
-		time.message += "; " + in
+		time.more = append(time.more, in)
 	case bench.Pass:
 		time.Verdict = bench.Pass
 		what := "only by where the linker puts functions"
 		if ratio.Lo > 1 {
 			what = "below the limit in random orders of functions"
 		}
-		time.message = fmt.Sprintf("%s: %s; %s", what, time.message, in)
+		time.more = append(time.more, what+": "+in)
 	default:
 		time.Verdict = bench.Inconclusive
-		time.message += "; not decided: " + in
+		time.more = append(time.more, "not decided: "+in)
 	}
 	f.conclude()
 }

@@ -4,6 +4,7 @@ package gate
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/seed621a2839/reweight/internal/test/must"
 )
@@ -134,6 +136,43 @@ func TestExportFails(t *testing.T) {
 	want := "writing the files of the base, HEAD (" + r.commit[:12] + "): "
 	if _, err := r.export(t.Context(), run); err == nil || !strings.HasPrefix(err.Error(), want) ||
 		!strings.Contains(err.Error(), "no-such-program-here") {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// TestStatusFails: a filter that fails already on the working tree is named as one.
+func TestStatusFails(t *testing.T) {
+	do := aRepository(t, map[string]string{"file.big": "text\n", ".gitattributes": "*.big filter=big\n"})
+	put("file.big", "Text\n") // of the same length: git reads it
+	do("config", "filter.big.clean", "no-such-program-here")
+	do("config", "filter.big.required", "true")
+	const want = "git status, which runs the filters of .gitattributes on the working tree: "
+	if _, err := openRepository(t.Context(), ".", "HEAD", false); err == nil || !strings.HasPrefix(err.Error(), want) ||
+		!strings.Contains(err.Error(), "no-such-program-here") {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// TestLacksSubmodule: where the base does not build and has submodules, the error says that they are empty in its
+// checkout.
+func TestLacksSubmodule(t *testing.T) {
+	do := aRepository(t, map[string]string{
+		"go.mod":    "module m\n\ngo 1.26\n\nrequire m/lib v0.0.0\n\nreplace m/lib => ./sub\n",
+		"x_test.go": "package m\n\nimport (\n\t\"testing\"\n\n\t_ \"m/lib\"\n)\n\nfunc BenchmarkX(b *testing.B) {}\n"})
+	lib := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module m/lib\n\ngo 1.26\n", "lib.go": "package lib\n"} {
+		put(filepath.Join(lib, name), text)
+	}
+	for _, args := range [][]string{{"init", "--quiet"}, {"add", "-A"}, {"-c", "user.name=n", "-c", "user.email=e@x",
+		"commit", "--quiet", "-m", "lib"}} {
+		must.Get(git(t.Context(), lib, args...))
+	}
+	do("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", lib, "sub")
+	do("commit", "--quiet", "-m", "with it")
+	err := Run(t.Context(), Options{Base: "HEAD", Dir: ".", Bench: ".", Packages: []string{AllPackages}, CPU: 1,
+		Budget: time.Minute, Alpha: Alpha, Slower: 1.05}, io.Discard)
+	const want = ". The base has submodules, which are empty directories in its checkout: sub"
+	if err == nil || !strings.HasPrefix(err.Error(), "HEAD: ") || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

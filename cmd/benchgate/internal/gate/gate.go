@@ -50,6 +50,7 @@ type Options struct {
 
 	Files    [len(Formats)]string // of the report in each format; "-" is standard output, empty is none
 	Profiles string               // directory for CPU profiles of what is slower, or empty
+	History  string               // the file that keeps times from commit to commit, or empty
 	Log      io.Writer            // of what is being done; nil is none
 }
 
@@ -63,6 +64,7 @@ type gate struct {
 	begin    time.Time
 	report   report
 	top      string // of the git working tree
+	changed  bool   // it has changes that are not committed
 	accepted []acceptance
 	steps    *steps
 }
@@ -79,6 +81,9 @@ func Run(ctx context.Context, opt Options, out io.Writer) (err error) {
 	defer stop()
 	files := &outputs{stdout: out, names: g.Files}
 	if err := files.check(); err != nil {
+		return err
+	}
+	if err := g.checkHistory(files); err != nil {
 		return err
 	}
 	if g.Profiles != "" {
@@ -128,7 +133,8 @@ type Result struct {
 	relative string // the package's directory in its module
 	file     string // of the benchmark's function, in the git working tree with slashes; or empty
 	line     int
-	failed   bool // it crashed, hung or said that it fails, which no acceptance covers
+	failed   bool   // it crashed, hung or said that it fails, which no acceptance covers
+	more     string // of the message, what the rows of the table do not say; of what failed, they say nothing
 }
 
 // A Metric is what was found in a unit.
@@ -141,7 +147,8 @@ type Metric struct {
 	Ratio *bench.Estimate `json:"ratio,omitempty"`
 
 	pairs   []bench.Pair
-	message string // what is wrong, or not known
+	message string   // what is wrong, or not known
+	more    []string // about it, beside what the row of the table says
 }
 
 // name is what lines of a report begin with.
@@ -167,7 +174,9 @@ type report struct {
 	Limits  limits          `json:"limits"`
 	Results []Result        `json:"results"` // what matters most is the first
 
-	command string // the name of the command
+	command   string // the name of the command
+	broken    int    // benchmarks that fail in both builds
+	annotated bool   // regressions have lines for GitHub beside the table
 }
 
 // A Machine describes where it ran.
@@ -214,7 +223,8 @@ func (g *gate) finish(ctx context.Context, err error, outputs *outputs) error {
 	g.report.Seconds = time.Since(g.begin).Seconds()
 	g.report.sort()
 	g.report.Verdict = g.report.verdict()
-	return cmp.Or(cli.Also(err, outputs.write(g.report)), g.report.err())
+	kept := g.keep()
+	return cmp.Or(cli.Also(err, cli.Also(outputs.write(g.report), kept)), g.report.err())
 }
 
 // verdict is that of all results together.
@@ -237,17 +247,13 @@ func (r report) verdict() bench.Verdict {
 	return worst
 }
 
-// err returns the error that stands for the verdict. What is slower is only named in it, because
+// err returns the error that stands for the verdict. Benchmarks are only named in it, because
 // the report has the rest. A partial report has none: its run ended with another error.
 func (r report) err() error {
 	of := func(verdict bench.Verdict) (all []string) {
 		for _, q := range r.Results {
 			if q.Verdict == verdict && q.Accepted == "" {
-				what := q.name()
-				if (q.failed || q.Ratio == nil) && q.Message != "" { // the table has no row that says it
-					what += ": " + q.Message
-				}
-				all = append(all, what)
+				all = append(all, q.name())
 			}
 		}
 		return all
@@ -311,6 +317,9 @@ func (r report) summary() string {
 		} else if n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, w))
 		}
+	}
+	if r.broken > 0 {
+		parts = append(parts, fmt.Sprintf("%d failing in both builds", r.broken))
 	}
 	what := strings.ToUpper(r.Verdict.String())
 	if r.Partial {

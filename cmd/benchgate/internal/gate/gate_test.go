@@ -34,7 +34,7 @@ func TestGateQuotes(t *testing.T) {
 		{"", "x", math.Inf(1), hostile, hostile}}}
 	g.report = report{Against: "::error::" + hostile, Notes: []string{"::error::" + hostile},
 		Limits: limits{1.05, 1.02, 0.01}, Results: []Result{
-			{Package: hostile, relative: hostile, Benchmark: hostile, Verdict: bench.Regression, Ratio: ratioOf(1.2), Metrics: []Metric{{"::error::" + hostile, bench.Regression, 1, 2, nil, nil, ""}}},
+			{Package: hostile, relative: hostile, Benchmark: hostile, Verdict: bench.Regression, Ratio: ratioOf(1.2), Metrics: []Metric{{"::error::" + hostile, bench.Regression, 1, 2, nil, nil, "", nil}}},
 			{Package: hostile, relative: ".", Benchmark: "::error::" + hostile, Verdict: bench.Regression, Message: "::error::" + hostile},
 			{Package: hostile, relative: ".", Benchmark: "::error::" + hostile, Verdict: bench.Pass, Ratio: ratioOf(1), Message: "::error::" + hostile},
 		}}

@@ -24,12 +24,14 @@ type repository struct {
 	head    string   // the commit that is checked out
 	against string   // in words, with the commit
 	exact   bool     // the commit is that of ref, and not the merge base with head
+	lacks   string   // what its checkout will lack, in words; or empty
+	changed bool     // the working tree has changes that are not committed
 	notes   []string // uncommitted changes; both versions the same commit; submodules
 }
 
 // openRepository finds the working tree of the directory and the commit of the
-// reference.
-func openRepository(ctx context.Context, dir, ref string, exact bool) (r repository, err error) {
+// reference. Files of the gate itself are no changes of the tree.
+func openRepository(ctx context.Context, dir, ref string, exact bool, own ...string) (r repository, err error) {
 	if _, err := exec.LookPath("git"); err != nil {
 		return r, fmt.Errorf("-base needs git: %w", err)
 	}
@@ -51,12 +53,19 @@ func openRepository(ctx context.Context, dir, ref string, exact bool) (r reposit
 		return r, err
 	}
 	// Without the option, status may write the index.
-	changed, err := git(ctx, r.top, "--no-optional-locks", "status", "--porcelain")
-	if err != nil {
-		return r, err
+	status := []string{"--no-optional-locks", "status", "--porcelain", "--", "."}
+	for _, path := range own {
+		if rel, err := filepath.Rel(r.top, path); err == nil && filepath.IsLocal(rel) {
+			status = append(status, ":(exclude,literal)"+filepath.ToSlash(rel))
+		}
 	}
+	changed, err := git(ctx, r.top, status...)
+	if err != nil {
+		return r, fmt.Errorf("git status, which runs the filters of .gitattributes on the working tree: %w", err)
+	}
+	r.changed = changed != ""
 	switch {
-	case changed != "":
+	case r.changed:
 		r.notes = append(r.notes, "The working tree has changes that are not committed; they were measured too")
 	case r.head == r.commit:
 		r.notes = append(r.notes, "The base and HEAD are the same commit: this measures the noise")
@@ -73,8 +82,8 @@ func openRepository(ctx context.Context, dir, ref string, exact bool) (r reposit
 		}
 	}
 	if len(submodules) > 0 {
-		r.notes = append(r.notes, "The base has submodules, which are empty directories in its checkout: "+cli.FirstOf(
-			submodules))
+		r.lacks = "The base has submodules, which are empty directories in its checkout: " + cli.FirstOf(submodules)
+		r.notes = append(r.notes, r.lacks)
 	}
 	return r, nil
 }

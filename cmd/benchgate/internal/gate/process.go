@@ -192,7 +192,7 @@ func (p *process) failed(err error) *failure {
 			what += ": " + said
 		}
 	}
-	f := newFailure(p.of + ": " + what)
+	f := newFailure(p.of, what)
 	f.at = at
 	f.hung = p.hung.Load()
 	f.scarce = f.scarce && p.killed.Load() == nil

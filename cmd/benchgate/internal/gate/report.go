@@ -99,8 +99,9 @@ func (o *outputs) write(r report) (err error) {
 		}
 	}
 	if table {
+		r.annotated = os.Getenv("GITHUB_ACTIONS") == "true"
 		err = cli.Also(r.writeTable(o.stdout), err)
-		if os.Getenv("GITHUB_ACTIONS") == "true" {
+		if r.annotated {
 			for _, line := range r.annotations() {
 				fmt.Fprintln(o.stdout, line)
 			}
@@ -121,7 +122,8 @@ func (r report) printable() report {
 	}
 	for i := range r.Results {
 		q := &r.Results[i]
-		for _, text := range []*string{&q.Package, &q.Benchmark, &q.relative, &q.Message, &q.Accepted, &q.Profile} {
+		for _, text := range []*string{&q.Package, &q.Benchmark, &q.relative, &q.Message, &q.more, &q.Accepted,
+			&q.Profile} {
 			*text = printable.Line(*text)
 		}
 		q.Metrics = slices.Clone(q.Metrics)
@@ -136,21 +138,38 @@ func (r report) printable() report {
 func (r report) messages() []string {
 	var lines []string
 	for _, q := range r.Results {
-		if line := q.remark(); line != "" {
+		if line := q.remark(q.Message); line != "" {
 			lines = append(lines, line)
 		}
 	}
 	return lines
 }
 
-// newsBeside are the messages that tell more than the rows of the table do. That a
-// benchmark is open is in its row.
+// newsBeside are lines about results that tell more than the rows of the table do, and what to do.
 func (r report) newsBeside() []string {
-	r.Results = slices.DeleteFunc(slices.Clone(r.Results), func(q Result) bool {
-		return q.Verdict == bench.Inconclusive && q.Reordered == nil && q.Instructions == nil &&
-			q.Ratio != nil && !q.failed
-	})
-	return r.messages()
+	var lines, slower []string // slower are named as an acceptance names them
+	for _, q := range r.Results {
+		open := q.Verdict == bench.Regression && q.Accepted == ""
+		if line := q.remark(q.beside()); line != "" && !(open && r.annotated) {
+			lines = append(lines, line)
+		}
+		if open && !q.failed {
+			slower = append(slower, strings.TrimPrefix("./"+q.relative+" "+q.Benchmark, "./. "))
+		}
+	}
+	if len(slower) > 0 {
+		lines = append(lines, fmt.Sprintf("To accept a regression, end a commit's message with: %s: %s REASON", trailer,
+			slower[0]))
+	}
+	return lines
+}
+
+// beside is what the rows of the table do not say of a result. Of what failed, they say nothing.
+func (q Result) beside() string {
+	if q.failed || q.Ratio == nil && len(q.Metrics) == 0 {
+		return q.Message
+	}
+	return q.more
 }
 
 // notes are the lines about the run as a whole.
@@ -211,7 +230,7 @@ func (r report) writeMarkdown(w io.Writer) error {
 		cli.WriteMarkdown(&b, textColumns, header, r.rows(worth))
 		b.WriteString("\n")
 	}
-	items(r.messages())
+	items(r.newsBeside())
 	if len(passes) > 0 {
 		fmt.Fprintf(&b, "\n<details><summary>%d pass</summary>\n\n", len(passes))
 		cli.WriteMarkdown(&b, textColumns, header, r.rows(passes))
@@ -272,7 +291,7 @@ func (r report) annotations() []string {
 		if q.file != "" {
 			place = fmt.Sprintf("file=%s,line=%d,", escape(q.file, ":", "%3A", ",", "%2C"), q.line)
 		}
-		lines = append(lines, "::error "+place+"title=benchmark regression::"+escape(q.remark()))
+		lines = append(lines, "::error "+place+"title=benchmark regression::"+escape(q.remark(q.Message)))
 	}
 	return lines
 }
@@ -308,7 +327,7 @@ func (r report) writeJUnit(w io.Writer) error {
 		m := &junitMessage{cmp.Or(q.Message, q.Verdict.String())}
 		switch {
 		case q.Accepted != "" || q.Verdict == bench.Pass:
-			c.Output = q.remark()
+			c.Output = q.remark(q.Message)
 		case q.Verdict == bench.Regression:
 			c.Failure = m
 			s.Failures++

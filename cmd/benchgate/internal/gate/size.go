@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,14 +69,9 @@ func (p point) alone() point {
 func timeCalls(b bencher, of runnable, calls int) (least point, err error) {
 	begin := time.Now()
 	for i := range 3 {
-		results, o, err := runBlocks(b, of, calls, 1)
+		p, err := timeBlocks(b, of, calls, 1)
 		if err != nil {
 			return point{}, err
-		}
-		ns, took := results[0].metrics[nanoseconds]*float64(calls), float64(o.took)
-		p := point{calls, ns, took, took, 1 - float64(o.queued)/took}
-		if o.cpu > 0 {
-			p.work = max(ns, float64(o.cpu))
 		}
 		if i == 0 || p.ns < least.ns {
 			least = p
@@ -85,6 +81,41 @@ func timeCalls(b bencher, of runnable, calls int) (least point, err error) {
 		}
 	}
 	return least, nil
+}
+
+// timeBlocks times a number of blocks of so many calls, all together. Of several, those that took three times as
+// long as most count no more than the others: something interrupted them.
+func timeBlocks(b bencher, of runnable, calls, blocks int) (p point, err error) {
+	w, counts := b.(*testWorker)
+	var before time.Duration
+	var threads map[string]threadTime
+	if counts {
+		before, threads = w.cpuTime(), w.threads()
+	}
+	results, o, err := runBlocks(b, of, calls, blocks)
+	if err != nil {
+		return p, err
+	}
+	others := time.Duration(0)
+	if counts {
+		others = max(0, min(queued(threads, w.threads()), o.took-(w.cpuTime()-before)))
+	}
+	var ns []float64
+	for _, r := range results {
+		ns = append(ns, r.metrics[nanoseconds]*float64(calls))
+	}
+	slices.Sort(ns)
+	most := 3 * ns[len(ns)/2]
+	ns = slices.DeleteFunc(ns, func(t float64) bool { return t > most })
+	for _, t := range ns {
+		p.ns += t * float64(blocks) / float64(len(ns))
+	}
+	p.calls, p.took = calls*blocks, float64(o.took)
+	p.work, p.own = p.took, 1-float64(others)/p.took
+	if o.cpu > 0 {
+		p.work = max(p.ns, float64(o.cpu))
+	}
+	return p, nil
 }
 
 // size sets how many calls make a block, and how many blocks a sample. at times a number of
@@ -164,11 +195,14 @@ func (f *function) plan(took float64) {
 		f.blocks = 1
 	}
 	f.cost = time.Duration(4 * float64(f.blocks) * took)
-	f.group, _, _ = strings.Cut(f.group, "\x00")
+	f.group = packageOf(f.group)
 	if took > float64(ownProcess) {
-		f.group += "\x00" + f.Benchmark
+		f.alone()
 	}
 }
+
+// alone gives the function processes of its own.
+func (f *function) alone() { f.group = packageOf(f.group) + "\x00" + f.Benchmark }
 
 // lengthen makes a block longer while a call takes less in one that is eight times as long,
 // measured in turns, because a machine may be faster from one moment to the next.
@@ -208,52 +242,67 @@ func (d *discovery) lengthen(f *function, short point, at func(calls int) (point
 }
 
 // grow makes blocks longer while many more calls take another time each in a version, as where
-// state grows with them: go test makes a second of calls.
-func (d *discovery) grow(f *function, at func(calls int) (point, error)) error {
-	// A run of some milliseconds is interrupted on a busy machine; the least of shorter ones is not.
-	perCall := func(p point) float64 {
-		if p.ns < float64(growRun) {
-			return p.perCall()
+// state grows with them: go test makes a second of calls. Of the lengths that take the time of
+// many calls it takes the shortest, because a pair lasts as long as its blocks. at times a number
+// of calls, and blocks some blocks of so many.
+func (d *discovery) grow(f *function, at func(calls int) (point, error),
+	blocks func(calls, n int) (point, error)) error {
+	differ := func(few, many point) int { // surely, whatever others did: 1 if many calls are slower, -1 if faster
+		enough := otherSpeed
+		if many.own < 0.95 { // it came back to caches that others had filled
+			enough = 1.5
 		}
-		return p.alone().perCall()
+		switch {
+		case many.alone().perCall() > enough*few.perCall():
+			return 1
+		case few.alone().perCall() > enough*many.perCall():
+			return -1
+		}
+		return 0
 	}
 	calls := f.calls
 	block, err := at(calls)
-	first := block
 	for err == nil {
 		long := block
-		differ := func() bool {
-			return perCall(long) > otherSpeed*perCall(block) || long.perCall()*otherSpeed < block.alone().perCall()
-		}
 		more := f.calls != calls && 8*block.took < float64(blockLimit) // after a growth, look for another
-		for err == nil && !differ() && (more || long.ns < float64(growRun) && long.took < float64(longRun)) &&
-			long.calls < 1e8 {
+		for err == nil && differ(block, long) == 0 && (more || long.ns < float64(growRun) &&
+			long.took < float64(longRun)) && long.calls < 1e8 {
 			long, err = at(8 * long.calls)
 			more = false
 		}
 		if err != nil || long.took < 2*block.took { // nothing grows with the calls, or set-up is most of it
 			break
 		}
-		for tries := 0; tries < 4 && differ(); tries++ { // it may have been another program
-			for _, least := range [...]*point{&block, &long} {
-				p := *least
-				if err == nil {
-					p, err = at(least.calls)
+		// The least of short blocks is of the best moment of a busy machine, and a long one has all kinds of
+		// moments. So it counts what blocks of both lengths take at about the same time, most of nine times.
+		grown := func(short int) bool {
+			votes, most := map[int]int{}, 0
+			for n := 0; most < 5 && most+9-n >= 5 && err == nil; n++ {
+				var few, many point
+				if few, err = blocks(short, 8); err == nil {
+					many, err = blocks(long.calls, 1)
 				}
-				if perCall(p) < perCall(*least) {
-					*least = p
-				}
+				votes[differ(few, many)]++
+				most = max(votes[1], votes[-1])
 			}
+			return most == 5
 		}
-		if err != nil || !differ() {
+		short := block.calls
+		for short < long.calls && grown(short) {
+			short *= 2
+		}
+		if err != nil || short == block.calls {
 			break
 		}
-		f.calls, block = long.calls, long
-		f.plan(long.took)
+		if f.calls = short; short < long.calls {
+			long, err = at(short)
+		}
+		block = long
+		f.plan(block.took)
 	}
 	if f.calls != calls {
-		d.note("%s takes %s at %d calls and %s at %d: compared at %d, and -benchtime sets another length",
-			f.name(), duration(first.perCall()), first.calls, duration(perCall(block)), block.calls, block.calls)
+		d.note("%s takes another time for a call if there are more than %d: compared at %d, and -benchtime sets another length",
+			f.name(), calls, f.calls)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package gate
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -49,7 +50,10 @@ func TestSize(t *testing.T) {
 		d := discovery{comparison: &comparison{gate: &gate{}}}
 		must.Do(d.size(f, at))
 		if f.short == 0 {
-			must.Do(d.grow(f, at))
+			must.Do(d.grow(f, at, func(calls, n int) (point, error) {
+				p, err := at(calls)
+				return point{n * calls, float64(n) * p.ns, float64(n) * p.took, float64(n) * p.work, 1}, err
+			}))
 		}
 		if f.calls < c.least || f.calls > c.most || (f.short > 0) != c.short || c.grows != (len(d.report.Notes) > 0) ||
 			longest > max(3000*ms, 4*c.each(1)) {
@@ -74,7 +78,7 @@ func TestSize(t *testing.T) {
 	}
 	// Nothing is known, and said, of calls that there was no time for.
 	d := discovery{comparison: &comparison{gate: &gate{}}}
-	if err := d.grow(f, func(int) (point, error) { return point{}, errTimeUp }); err != errTimeUp ||
+	if err := d.grow(f, func(int) (point, error) { return point{}, errTimeUp }, nil); err != errTimeUp ||
 		len(d.report.Notes) > 0 {
 		t.Errorf("%v, notes %q", err, d.report.Notes)
 	}
@@ -98,6 +102,89 @@ func TestSize(t *testing.T) {
 		t.Errorf("3 times as long is %v", ratio)
 	}
 }
+
+// TestGrow: on a machine whose neighbour comes and goes, blocks grow for what is slower after 4,000 calls,
+// seldom to much more than that, and not for what is not.
+func TestGrow(t *testing.T) {
+	const runs, first = 200, 1500
+	for _, stay := range []float64{3e5, 3e6, 1e8, 1e9} { // ns of the neighbour
+		for _, after := range []float64{1, 1.5} { // how slow it is then
+			rand := rand.New(rand.NewPCG(1, 2))
+			grown, far := 0, 0
+			for range runs {
+				now, until, slow := 0.0, 0.0, 1.0
+				work := func(ns float64) {
+					for now+ns*slow > until {
+						ns -= (until - now) / slow
+						now, until, slow = until, until+stay*rand.ExpFloat64(), 1+0.7*float64(rand.IntN(2))
+					}
+					now += ns * slow
+				}
+				blocks := func(calls, n int) (p point, err error) {
+					for range n {
+						work(400e3) // what package testing does
+						begin := now
+						work(100 * (float64(calls) + (after-1)*float64(max(0, calls-4000))))
+						p.ns += now - begin
+					}
+					p.calls, p.took, p.work, p.own = n*calls, p.ns, p.ns, 1
+					return p, nil
+				}
+				f := newSteady("BenchmarkX")
+				f.calls = first
+				d := discovery{comparison: &comparison{gate: &gate{}}}
+				must.Do(d.grow(f, func(calls int) (least point, err error) {
+					for i := range 3 {
+						if p, _ := blocks(calls, 1); i == 0 || p.ns < least.ns {
+							least = p
+						}
+					}
+					return least, nil
+				}, blocks))
+				if f.calls > first {
+					grown++
+				}
+				if f.calls > 24_000 {
+					far++
+				}
+			}
+			if after == 1 && grown > runs/20 || after > 1 && (grown < runs*8/10 || far > runs/20) {
+				t.Errorf("a neighbour of %v ns, %v times as slow: %d of %d grow, %d far", stay, after, grown, runs, far)
+			}
+		}
+	}
+}
+
+// TestShorterTookLonger: where noise makes the shorter block take longer than the whole one, nothing is subtracted, and
+// so never less than nothing.
+func TestShorterTookLonger(t *testing.T) {
+	f := newSteady("BenchmarkX")
+	f.calls, f.short = 800, 100
+	for _, c := range []struct{ long, short, want float64 }{ // nanoseconds of all calls
+		{180e3, 110e3, 100}, // as it should be: 100 ns a call beside 100 µs
+		{180e3, 180e3, 225},
+		{180e3, 10e6, 225},
+	} {
+		b := lengths{800: c.long, 100: c.short}
+		if got, err := takeSample(b, f); err != nil || math.Abs(got[nanoseconds]-c.want) > 1e-9 {
+			t.Errorf("%+v: %v ns, %v", c, got[nanoseconds], err)
+		}
+	}
+}
+
+// lengths are what so many calls take together.
+type lengths map[int]float64
+
+func (l lengths) run(q worker.Request) (o reply, err error) {
+	var calls int
+	if _, err := fmt.Sscanf(q.Benchtime, "%dx", &calls); err != nil {
+		return o, err
+	}
+	o.results = []result{{q.Benchmark, map[string]float64{nanoseconds: l[calls] / float64(calls)}}}
+	return o, nil
+}
+
+func (lengths) close() {}
 
 // TestBenchtime: as go test reads it.
 func TestBenchtime(t *testing.T) {

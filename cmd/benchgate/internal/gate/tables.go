@@ -3,6 +3,7 @@ package gate
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/seed621a2839/reweight/bench"
@@ -22,7 +23,9 @@ const textColumns = 2
 func (r report) rows(results []Result) (rows [][]string) {
 	for _, q := range results {
 		word, pairs, took := r.word(q), "0", fmt.Sprintf("%.1f s", q.Seconds)
-		if q.Verdict == bench.Regression && q.Time == bench.Pass && q.Ratio != nil && !q.failed { // by another unit
+		if !q.failed && q.Ratio != nil && q.Time != q.Verdict && slices.ContainsFunc(q.Metrics, func(m Metric) bool {
+			return m.Verdict == q.Verdict // the verdict is that of another unit
+		}) {
 			word = q.Time.String()
 		}
 		switch {
@@ -108,11 +111,11 @@ func digits(x float64) string {
 	return fmt.Sprintf("%.*f", decimals, x)
 }
 
-// remark is the line about a result below a table, or empty.
-func (q Result) remark() string {
+// remark is a line about a result, with this message, or empty.
+func (q Result) remark(message string) string {
 	var parts []string
-	if q.Message != "" {
-		parts = append(parts, q.Message)
+	if message != "" {
+		parts = append(parts, message)
 	}
 	if q.Profile != "" {
 		parts = append(parts, "by CPU profiles "+q.Profile)

@@ -85,7 +85,8 @@ func (f *function) testify(counted *function, rule bench.Rule) {
 	default:
 		time.Verdict = bench.Inconclusive
 	}
-	time.message = fmt.Sprintf("%s after %d pairs; %s", time.finding(), len(time.pairs), counted.units[0].finding())
+	time.message = fmt.Sprintf("%s after %d pairs", time.finding(), len(time.pairs))
+	time.more = append(time.more, counted.units[0].finding())
 	f.conclude()
 	if f.Verdict == bench.Open { // another unit is
 		f.Verdict = bench.Inconclusive

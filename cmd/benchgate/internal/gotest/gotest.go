@@ -54,7 +54,7 @@ func Open(ctx context.Context, dir string) (*Module, error) {
 	}
 	if filepath.Base(env["GOMOD"]) != "go.mod" { // it is the null device outside of a module
 		if env["GOWORK"] != "" && env["GOWORK"] != "off" {
-			return nil, fmt.Errorf("%s is in a workspace, but in none of its modules: -C names the directory of one", printable.Text(dir))
+			return nil, inWorkspace(ctx, dir, env["GOWORK"])
 		}
 		return nil, fmt.Errorf("%s is not in a Go module: there is no go.mod (-C names a directory of one)",
 			printable.Text(dir))
@@ -86,6 +86,21 @@ func Open(ctx context.Context, dir string) (*Module, error) {
 		return nil, err
 	}
 	return m, m.readPath(ctx)
+}
+
+// inWorkspace is the error of a directory that is in a workspace, and in none of its modules.
+func inWorkspace(ctx context.Context, dir, work string) error {
+	here := &Module{Dir: dir}
+	file, err := here.readMod(ctx, work)
+	if err != nil {
+		return err
+	}
+	var modules []string
+	for _, use := range file.Use {
+		modules = append(modules, printable.Text(use.DiskPath))
+	}
+	return fmt.Errorf("%s is in a workspace, but in none of its modules: -C names the directory of one, of %s: %s",
+		printable.Text(dir), printable.Text(filepath.Dir(work)), strings.Join(modules[:min(len(modules), 5)], ", "))
 }
 
 // readPath reads the module's path from its go.mod.

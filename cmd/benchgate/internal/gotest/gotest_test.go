@@ -223,6 +223,10 @@ func TestOpenErrors(t *testing.T) {
 		}
 	}
 	refuse("is not in a Go module: there is no go.mod")
+	write(t, dir, map[string]string{"go.work": "go 1.20\n\nuse (\n\t./a\n\t./b\n)\n", "a/go.mod": "module a\n",
+		"b/go.mod": "module b\n"})
+	refuse("is in a workspace, but in none of its modules: -C names the directory of one, of " + dir + ": ./a, ./b")
+	must.Do(os.Remove(filepath.Join(dir, "go.work")))
 	write(t, dir, map[string]string{"go.mod": "module m\n\nwrong\n"})
 	refuse("go.mod:3: unknown directive: wrong")
 	write(t, dir, map[string]string{"go.mod": "module m\n"})
@@ -311,10 +315,10 @@ var BenchmarkX = func(b *testing.B) {}
 
 func TestInOrder(t *testing.T) {
 	for goflags, want := range map[string][]string{
-		"":                                       {"-ldflags=-randlayout=7"},
-		"-ldflags=-s -tags=a":                    {"-ldflags=-randlayout=7", "-ldflags=-s -randlayout=7"},
-		"'-ldflags=-X \"a.b=c d\"'":              {"-ldflags=-randlayout=7", `-ldflags=-X "a.b=c d" -randlayout=7`},
-		"-ldflags=-s --ldflags=all=-w -ldflags=": {"-ldflags=-randlayout=7", "-ldflags=-s -randlayout=7", "-ldflags=all=-w -randlayout=7", "-ldflags=-randlayout=7"},
+		"":                                       {"-ldflags=-s -w -randlayout=7"},
+		"-ldflags=-s -tags=a":                    {"-ldflags=-s -w -randlayout=7", "-ldflags=-s -s -w -randlayout=7"},
+		"'-ldflags=-X \"a.b=c d\"'":              {"-ldflags=-s -w -randlayout=7", `-ldflags=-X "a.b=c d" -s -w -randlayout=7`},
+		"-ldflags=-s --ldflags=all=-w -ldflags=": {"-ldflags=-s -w -randlayout=7", "-ldflags=-s -s -w -randlayout=7", "-ldflags=all=-w -s -w -randlayout=7", "-ldflags=-s -w -randlayout=7"},
 	} {
 		list, err := split(goflags)
 		m := &Module{goflags: list}
@@ -372,10 +376,10 @@ func TestWorker(t *testing.T) {
 		// for the next.
 		{all("BenchmarkPrints"), are("BenchmarkPrints/sub-2 2")},
 		{all("BenchmarkLeaves"), are("BenchmarkLeaves-2 2")},
-		{worker.Request{Benchmark: "BenchmarkReads", Bench: ".", Benchtime: "1x", Count: 1}, are("BenchmarkReads-2 1 2.000 procs")},
+		{worker.Request{Benchmark: "BenchmarkReads", Bench: ".", Benchtime: "1x", Count: 1}, are("BenchmarkReads-2 1 100.0 gc 2.000 procs")},
 		{all("BenchmarkSkips"), are()},
 		{worker.Request{Benchmark: "BenchmarkSkips", Bench: ".", Verbose: true}, are("BenchmarkSkips", "--- SKIP: BenchmarkSkips/sub")},
-		{all("BenchmarkFails"), are("--- FAIL: BenchmarkFails/sub", "kinds_test.go:91: a failure", "--- FAIL: BenchmarkFails")},
+		{all("BenchmarkFails"), are("--- FAIL: BenchmarkFails/sub", "kinds_test.go:97: a failure", "--- FAIL: BenchmarkFails")},
 		{worker.Request{Benchmark: "BenchmarkTalks", Bench: "."}, func(a worker.Answer) bool {
 			return a.Truncated && len(a.Output) == worker.MaxOutput &&
 				strings.HasPrefix(a.Output, "--- FAIL: BenchmarkTalks\n")

@@ -48,4 +48,5 @@ type Answer struct {
 	Output    string `json:"output"`
 	Truncated bool   `json:"truncated,omitempty"` // there was more than MaxOutput
 	Ns        int64  `json:"ns"`                  // that all of it took, set-up included
+	Left      int    `json:"left,omitempty"`      // goroutines that it has started and that do not end
 }

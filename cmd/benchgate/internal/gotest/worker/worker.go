@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"testing"
 	"time"
@@ -101,10 +102,12 @@ type server struct {
 	stdout *os.File // what a benchmark has as os.Stdout
 	dir    string
 	procs  int
+	gc     int // percent
 }
 
 func newServer() (s server, err error) {
-	s.stdout, s.procs = os.Stdout, runtime.GOMAXPROCS(0)
+	s.stdout, s.procs, s.gc = os.Stdout, runtime.GOMAXPROCS(0), debug.SetGCPercent(100)
+	debug.SetGCPercent(s.gc)
 	if s.dir, err = os.Getwd(); err != nil {
 		return s, err
 	}
@@ -145,6 +148,7 @@ func (s server) answer(q Request) (a Answer, err error) {
 		return a, err
 	}
 
+	goroutines := runtime.NumGoroutine()
 	start := time.Now()
 	os.Stdout = s.file // RunBenchmarks takes it when it begins, and prints all results there
 	testing.RunBenchmarks(regexp.MatchString, []testing.InternalBenchmark{{Name: q.Benchmark, F: func(b *testing.B) {
@@ -152,12 +156,19 @@ func (s server) answer(q Request) (a Answer, err error) {
 		f(b)
 	}}})
 	a.Ns = int64(time.Since(start))
-	os.Stdout = s.stdout // the benchmark may have changed all three
+	os.Stdout = s.stdout // the benchmark may have changed all four
 	runtime.GOMAXPROCS(s.procs)
+	debug.SetGCPercent(s.gc)
 	if err := os.Chdir(s.dir); err != nil {
 		return a, err
 	}
 
+	for wait := 0; wait < 10 && runtime.NumGoroutine() > goroutines; wait++ { // some are about to end
+		time.Sleep(time.Millisecond)
+	}
+	if a.Left = runtime.NumGoroutine() - goroutines; a.Left < 0 {
+		a.Left = 0
+	}
 	size, err := s.file.Seek(0, io.SeekEnd)
 	if err != nil {
 		return a, err

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -63,6 +64,10 @@ func BenchmarkLeaves(b *testing.B) {
 	runtime.GOMAXPROCS(1)
 	os.Chdir(os.TempDir())
 	os.Stdout, _ = os.Open(os.DevNull)
+	debug.SetGCPercent(-1)
+	for i := 0; i < b.N; i++ {
+		go func() { select {} }()
+	}
 }
 
 func BenchmarkReads(b *testing.B) {
@@ -81,6 +86,7 @@ func BenchmarkReads(b *testing.B) {
 	}
 	fmt.Println("still to be seen")
 	b.ReportMetric(float64(runtime.GOMAXPROCS(0)), "procs")
+	b.ReportMetric(float64(debug.SetGCPercent(100)), "gc")
 }
 
 func BenchmarkSkips(b *testing.B) {
