@@ -67,6 +67,7 @@ type Batch struct {
 	NewValues       []float32 // [T] optional: current critic; Values is the old one
 	TeacherLogprobs []float32 // [T] optional: the same as Logprobs, by a teacher; all NaN in a trajectory without one
 	SumSqProbs      []float32 // [T] optional: sum of the squared probabilities of the vocabulary, old policy
+	EntropyDrop     []float32 // [T] optional: sum of p^2 (Entropy + log p) over the vocabulary, old policy
 	RewardParts     []float32 // [S, K] optional: the K parts of the outcome reward of each trajectory, K at least 1
 	Anchors         []int32   // [spans] optional: number of the state before the span; equal states, equal numbers
 	SpanRewards     []float32 // [spans] optional: reward of each span
@@ -144,7 +145,7 @@ func (b *Batch) Arrays() []Array {
 
 // arrays is apart from Arrays so that this is compiled into its callers: a list that does
 // not leave them is not allocated then.
-func (b *Batch) arrays() [28]Array {
+func (b *Batch) arrays() [29]Array {
 	return [...]Array{
 		{Field: "Role", Name: "role", Per: PerToken, Data: &b.Role},
 		{Field: "SeqOffsets", Name: "seq_offsets", Per: PerBoundary, Data: &b.SeqOffsets},
@@ -166,6 +167,7 @@ func (b *Batch) arrays() [28]Array {
 		{Field: "NewValues", Name: "new_values", Per: PerToken, Data: &b.NewValues},
 		{Field: "TeacherLogprobs", Name: "teacher_logprobs", Per: PerToken, Data: &b.TeacherLogprobs},
 		{Field: "SumSqProbs", Name: "sum_sq_probs", Per: PerToken, Data: &b.SumSqProbs},
+		{Field: "EntropyDrop", Name: "entropy_drop", Per: PerToken, Data: &b.EntropyDrop},
 		{Field: "RewardParts", Name: "reward_parts", Per: PerPart, Data: &b.RewardParts},
 		{Field: "Anchors", Name: "anchors", Per: PerSpan, Data: &b.Anchors},
 		{Field: "SpanRewards", Name: "span_rewards", Per: PerSpan, Data: &b.SpanRewards},

@@ -35,8 +35,8 @@
 //     [Workspace.FIPO], [Workspace.RLSD]: factors of the advantages, which
 //     [Workspace.Multiply] applies
 //   - [Workspace.ActFocus], [Workspace.GroupFilter], [Workspace.EntropyMask],
-//     [Workspace.ClipB], [Workspace.Reject]: weights of tokens, several of which
-//     [Workspace.Multiply] combines
+//     [Workspace.ClipB], [Workspace.ClipV], [Workspace.Reject]: weights of tokens, several of
+//     which [Workspace.Multiply] combines
 //   - [Workspace.Loss]: the loss of a [Policy], and its gradient with respect to
 //     log-probabilities
 //   - [Workspace.ValueLoss]: the loss of the critic, and its gradient with respect to values

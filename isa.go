@@ -71,13 +71,16 @@ func AvailableISAs() []ISA { return slices.Clone(available) }
 // nothing that is available.
 func BestISA() (ISA, error) { return Auto.resolve() }
 
-// resolve turns Auto into the best available ISA and rejects a missing one.
+// resolve turns Auto into the best available ISA and rejects a missing one, and one that is wrong on this CPU.
 func (isa ISA) resolve() (ISA, error) {
+	err := error(nil)
 	if isa == Auto {
-		return available[len(available)-1], envErr
-	}
-	if !slices.Contains(available, isa) {
+		isa, err = available[len(available)-1], envErr
+	} else if !slices.Contains(available, isa) {
 		return isa, badInput("ISA", problem.ISALeft, isa, available)
 	}
-	return isa, nil
+	if isa != Portable && err == nil {
+		err = isa.trust()
+	}
+	return isa, err
 }

@@ -66,3 +66,44 @@ func TestWrongOverride(t *testing.T) {
 		t.Errorf("an instruction set asked for by name: %v", err)
 	}
 }
+
+// TestTrust: each instruction set is right here, a wrong result of any kernel is an error that names it, and the first
+// use of an instruction set allocates nothing.
+func TestTrust(t *testing.T) {
+	var want answers
+	want.of(Portable)
+	if want.done != len(answerNames) || want.n >= len(want.x) {
+		t.Fatalf("%d kernels, %d results", want.done, want.n)
+	}
+	for _, isa := range available[1:] {
+		if err := isa.trust(); err != nil {
+			t.Error(err)
+		}
+		var got answers
+		if allocs := testing.AllocsPerRun(1, func() { got = answers{}; got.of(isa) }); allocs != 0 && !raceEnabled {
+			t.Errorf("%v: %v allocations", isa, allocs)
+		}
+		for i, end := range got.ends {
+			wrong := got
+			wrong.x[end-1]++
+			err := wrong.differ(&want, isa)
+			if err == nil || !strings.Contains(err.Error(), answerNames[i]+", result ") ||
+				!strings.Contains(err.Error(),
+					"ISA is "+isa.String()+", which computes other bits than portable on this CPU") {
+				t.Errorf("%s: error %v", answerNames[i], err)
+			}
+		}
+	}
+}
+
+// BenchmarkTrust is what the first use of an instruction set costs.
+func BenchmarkTrust(b *testing.B) {
+	for b.Loop() {
+		var want, got answers
+		want.of(Portable)
+		got.of(available[len(available)-1])
+		if err := got.differ(&want, Auto); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

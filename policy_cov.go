@@ -56,7 +56,7 @@ func (p ClipCov) terms(ws *Workspace, isa ISA, x lossTokens, scale float64) {
 
 // choose returns 0 where a token is chosen and 1 elsewhere: the weights of the terms.
 func (p ClipCov) choose(ws *Workspace, isa ISA, x lossTokens) []float32 {
-	best := ws.newChoices(isa, &x, p.CovShare)
+	best, mean := ws.newChoices(x.role, p.CovShare), ws.covarianceMeans(isa, &x)
 	lo, hi := float32(1-p.ClipLow), float32(1+p.ClipHigh)
 	block := &ws.kernels.block
 	for from := 0; from < len(x.role); from += tokenBlockSize {
@@ -66,7 +66,7 @@ func (p ClipCov) choose(ws *Workspace, isa ISA, x lossTokens) []float32 {
 			if r == RoleMasked {
 				continue
 			}
-			c := best.covariance(&y, i)
+			c := mean.covariance(&y, i)
 			neg, rho := -y.advantages[i], block.ratio[i]
 			if float32(neg*atMost(hi, atLeast(lo, rho))) > float32(neg*rho) || !(c > p.CovLow && c < p.CovHigh) {
 				continue
@@ -136,10 +136,10 @@ func (p KLCov) terms(ws *Workspace, isa ISA, x lossTokens, scale float64) {
 
 // choose returns CovCoef where a token is chosen, and 0 elsewhere.
 func (p KLCov) choose(ws *Workspace, isa ISA, x lossTokens) []float32 {
-	best := ws.newChoices(isa, &x, p.CovShare)
+	best, mean := ws.newChoices(x.role, p.CovShare), ws.covarianceMeans(isa, &x)
 	for t, r := range x.role {
 		if r != RoleMasked {
-			best.add(^orderedBits64(best.covariance(&x, t)), t)
+			best.add(^orderedBits64(mean.covariance(&x, t)), t)
 		}
 	}
 	return ws.mark(&best, len(x.role), 0, float32(p.CovCoef))
@@ -151,28 +151,33 @@ type choice struct {
 	token int
 }
 
-// choices are the k best choices, of twice as many at most, among tokens of these means.
+// choices are the k best choices, of twice as many at most.
 type choices struct {
-	best               []choice
-	k                  int
-	last               uint64 // the key of the k-th of those before
-	advantage, logprob float64
+	best []choice
+	k    int
+	last uint64 // the key of the k-th of those before
 }
 
 // newChoices returns no choices yet, for so large a share of the response tokens.
-func (ws *Workspace) newChoices(isa ISA, x *lossTokens, share float64) choices {
-	n := responses(x.role)
-	k := max(1, int(share*float64(n)))
-	return choices{
-		take[choice](ws, 2*k)[:0], k, math.MaxUint64,
-		ws.moments(isa, x.advantages, x.role, Responses, 0).Sum / float64(n),
-		ws.moments(isa, x.logprobs, x.role, Responses, 0).Sum / float64(n),
+func (ws *Workspace) newChoices(role []Role, share float64) choices {
+	k := max(1, int(share*float64(responses(role))))
+	return choices{take[choice](ws, 2*k)[:0], k, math.MaxUint64}
+}
+
+// covarianceMeans are those over the response tokens.
+type covarianceMeans struct{ advantage, logprob float64 }
+
+func (ws *Workspace) covarianceMeans(isa ISA, x *lossTokens) covarianceMeans {
+	n := float64(responses(x.role))
+	return covarianceMeans{
+		ws.moments(isa, x.advantages, x.role, Responses, 0).Sum / n,
+		ws.moments(isa, x.logprobs, x.role, Responses, 0).Sum / n,
 	}
 }
 
 // covariance returns c of a token, and 0 for -0.
-func (s *choices) covariance(x *lossTokens, t int) float64 {
-	return float64((float64(x.advantages[t])-s.advantage)*(float64(x.logprobs[t])-s.logprob)) + 0
+func (m covarianceMeans) covariance(x *lossTokens, t int) float64 {
+	return float64((float64(x.advantages[t])-m.advantage)*(float64(x.logprobs[t])-m.logprob)) + 0
 }
 
 // add adds a token unless k keys are lower.

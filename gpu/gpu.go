@@ -53,16 +53,21 @@ type Info = driver.Info
 // goroutine at a time.
 type Device struct {
 	drv       driver.Driver
+	first     func(kernel string) error
 	functions map[string]functions // of the kernels that were used
 }
 
-// NewDevice returns the device behind a driver. Users call cuda.Open.
-func NewDevice(drv driver.Driver) *Device {
-	return &Device{drv: drv, functions: map[string]functions{}}
+// NewDevice returns the device behind a driver. Before a kernel is used, first says whether it may be, unless it is
+// nil. Users call cuda.Open.
+func NewDevice(drv driver.Driver, first func(kernel string) error) *Device {
+	return &Device{drv: drv, first: first, functions: map[string]functions{}}
 }
 
 // Info describes the device.
 func (d *Device) Info() Info { return d.drv.Info() }
+
+// Checked tells whether a kernel is compared with the CPU before it is used.
+func (d *Device) Checked() bool { return d.first != nil }
 
 // Alloc returns device memory, aligned to 256 bytes. Free gives it back.
 func (d *Device) Alloc(bytes int) (Ptr, error) { return d.drv.Alloc(bytes) }

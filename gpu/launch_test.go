@@ -161,7 +161,7 @@ func (d *idle) wait(what string) error {
 // idleWorkspace returns a workspace that launches nothing.
 func idleWorkspace(t *testing.T) (*Workspace, *idle) {
 	drv := &idle{TB: t}
-	ws := must.Get(NewDevice(drv).NewWorkspace(7, Size{Tokens: 5000, Trajectories: 100, Spans: 300}))
+	ws := must.Get(NewDevice(drv, nil).NewWorkspace(7, Size{Tokens: 5000, Trajectories: 100, Spans: 300}))
 	drv.ready = true
 	return ws, drv
 }

@@ -11,8 +11,9 @@ import (
 )
 
 // Prepare has the driver compile the kernels that these methods of a Workspace launch, for
-// rows of logits of these formats. nil stands for all of them. A method that was not
-// prepared has its kernels compiled when it is called first, which takes up to seconds,
+// rows of logits of these formats, and compares each with the CPU on a few rows or tokens: any other bit is an error.
+// nil stands for all of them. A method that was not
+// prepared has its kernels compiled and checked when it is called first, which takes up to seconds,
 // waits for the device, and cannot be done while a CUDA graph is captured, nor while other
 // processes wait for this one in a collective operation.
 func (d *Device) Prepare(methods []string, formats []reweight.DType) error {
@@ -46,7 +47,7 @@ func (d *Device) Prepare(methods []string, formats []reweight.DType) error {
 	return nil
 }
 
-// find returns the functions of a kernel, and has the driver compile it if it was not used
+// find returns the functions of a kernel, and has the driver compile it, and a check of it done, if it was not used
 // before.
 func (d *Device) find(name string) (both functions, err error) {
 	if both, ok := d.functions[name]; ok {
@@ -61,6 +62,15 @@ func (d *Device) find(name string) (both functions, err error) {
 	}
 	if k.Team > 0 {
 		if both.team, err = d.function(k, k.Team); err != nil {
+			return functions{}, err
+		}
+	}
+	if d.first != nil {
+		// It works on the default stream, which is of no use while any stream is captured.
+		if err := d.notCaptured(0, problem.CapturedCompiler); err != nil {
+			return functions{}, err
+		}
+		if err := d.first(name); err != nil {
 			return functions{}, err
 		}
 	}

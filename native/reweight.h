@@ -135,6 +135,7 @@ typedef enum reweight_problem {
 	REWEIGHT_PROBLEM_ZERO_CLIP_COV = 83, /* is 0 like clip_high, want one that is not 0, as in REWEIGHT_DEFAULT_CLIP_COV */
 	REWEIGHT_PROBLEM_ABOVE = 84, /* is %g, want a number above 0, or +Inf */
 	REWEIGHT_PROBLEM_NO_WEIGHTS = 85, /* is given, want none: this policy has no weights of tokens */
+	REWEIGHT_PROBLEM_ISA_WRONG = 86, /* is %s, whose kernel %d computes other bits than portable on this CPU: use portable */
 } reweight_problem;
 
 typedef enum reweight_argument {
@@ -247,6 +248,8 @@ typedef enum reweight_argument {
 	REWEIGHT_ARG_COV_LOW = 107,
 	REWEIGHT_ARG_COV_SHARE = 108,
 	REWEIGHT_ARG_MU = 109,
+	REWEIGHT_ARG_ENTROPY_DROP = 110,
+	REWEIGHT_ARG_MAX_SHARE = 111,
 } reweight_argument;
 /* end of generated */
 
@@ -399,6 +402,7 @@ typedef struct reweight_batch {
 	const float *new_values;    /* [T] of the current critic */
 	const float *teacher_logprobs; /* [T] of the sampled token under a teacher; NaN throughout a trajectory without one */
 	const float *sum_sq_probs;  /* [T] sum of the squared probabilities of the vocabulary, old policy */
+	const float *entropy_drop;  /* [T] sum of p^2 (entropy + log p) over the vocabulary, old policy */
 	const float *reward_parts;  /* [S, parts] parts of the outcome rewards, one trajectory after another */
 	int64_t parts;              /* at least 1 where reward_parts are read */
 } reweight_batch;
@@ -1183,6 +1187,36 @@ typedef struct reweight_clip_b_options {
  * token that is not finite, is an error, and weights is not written. */
 REWEIGHT_API int reweight_clip_b(const reweight_workspace *ws, float *weights, const reweight_batch *batch,
                                  const reweight_clip_b_options *options, reweight_error *error);
+
+/* ---- ClipV ---- */
+
+typedef struct reweight_clip_v_options {
+	double mu; /* standard deviations from which on a token may be left out, above 0 */
+	double max_share; /* share of the response tokens that are left out at most, in (0, 1] */
+} reweight_clip_v_options;
+
+#define REWEIGHT_DEFAULT_CLIP_V {8.5, 0.0001}
+
+/* Sets weights[t] to 0 at the response tokens with A_t < 0 at which a step would lower the
+ * entropy of the policy most, by what it does to the whole vocabulary, and to 1 at the rest
+ * (arXiv 2602.03392; Trinity-RFT, ClipVAdvantageFn):
+ *
+ *   D_t = entropy_drop[t] - p_t (entropy[t] + log p_t)    log p_t = old_logprobs[t]
+ *   w_t = 0 where A_t < 0 and D_t > mu std, else 1
+ *
+ * with the standard deviation (n) of D over the n response tokens of the batch. Of these
+ * tokens at most max(1, floor(max_share n)) have 0: those of the largest D, of equal ones
+ * the first. A standard deviation below 1e-12 leaves out nothing. Masked tokens get 0.
+ * Trinity-RFT leaves out tokens with A_t = 0 beyond the bound, too.
+ *
+ * entropy_drop[t] is the mean of p (entropy[t] + log p) over what the old policy could have
+ * sampled in the place of token t: the sum of p^2 (entropy[t] + log p) over the vocabulary.
+ *
+ * weights, role, old_logprobs, entropy, entropy_drop and advantages have one element per
+ * token; weights may be any of those four float arrays. A wrong shape or option, or a value
+ * of a response token that is not finite, is an error, and weights is not written. */
+REWEIGHT_API int reweight_clip_v(const reweight_workspace *ws, float *weights, const reweight_batch *batch,
+                                 const reweight_clip_v_options *options, reweight_error *error);
 
 /* ---- RolloutCorrection ---- */
 

@@ -36,6 +36,7 @@ type Batch struct {
 	TeacherLogprobs                                     []float64 // NaN throughout a trajectory without a teacher
 	Values, NewValues                                   []float64 // of the old critic and of the new one
 	SumSqProbs                                          []float64 // of the old policy, over the vocabulary
+	EntropyDrop                                         []float64 // the sum of p^2 (Entropy + log p) of the same
 }
 
 // perToken panics unless each of the arrays has one element per token.

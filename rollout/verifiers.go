@@ -26,6 +26,7 @@ type verifiersEpisode struct {
 type verifiersTrace struct {
 	nodes     []verifiersNode
 	reward    float32
+	turns     []float32 // rewards of the messages that were sampled; NaN: none
 	agent     string
 	id, task  string
 	untrained bool
@@ -150,6 +151,16 @@ func (v *verifiersEpisode) traceField(s *jsonscan.Scanner, t *verifiersTrace, na
 				return s.Skip()
 			})
 		})
+	case "info":
+		return ifGiven(s, func() error {
+			return s.Object(func(name []byte) error {
+				if string(name) == "turn_rewards" {
+					return optional(s, &t.turns, (*jsonscan.Scanner).FloatsOrNull)
+				}
+				drop(s, &v.dropped, "info.", name)
+				return nil
+			})
+		})
 	case "rewards":
 		return ifGiven(s, func() error {
 			return s.Object(func([]byte) error { return ifGiven(s, func() error { return readReward(s, &t.reward) }) })
@@ -233,7 +244,7 @@ func (v *verifiersEpisode) nodeField(s *jsonscan.Scanner, n *verifiersNode, name
 // of the paths that have it.
 func (v *verifiersEpisode) take(t *verifiersTrace, path string) error {
 	parents, resumed := make([]bool, len(t.nodes)), make([]bool, len(t.nodes))
-	sampled := 0
+	sampled, responses := 0, 0
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		if n.parent >= int64(i) || n.parent < -1 {
@@ -251,6 +262,7 @@ func (v *verifiersEpisode) take(t *verifiersTrace, path string) error {
 			}
 		}
 		sampled += n.sampled
+		responses += min(n.sampled, 1)
 		for f, list := range n.floats {
 			if list != nil && len(list) != 0 && len(list) != n.sampled {
 				return fmt.Errorf("%snodes[%d].%s has %d elements, but %d tokens of mask were sampled", path, i,
@@ -266,6 +278,10 @@ func (v *verifiersEpisode) take(t *verifiersTrace, path string) error {
 	if t.failed || t.untrained || sampled == 0 {
 		v.left = true
 		return nil
+	}
+	if t.turns != nil && len(t.turns) != responses {
+		return fmt.Errorf("%sinfo.turn_rewards has %d elements, but %d messages were sampled", path, len(t.turns),
+			responses)
 	}
 	// An array that some sampled node lacks is left out, but for advantages: a node that nobody
 	// scored has none.
@@ -284,7 +300,10 @@ func (v *verifiersEpisode) take(t *verifiersTrace, path string) error {
 			v.warnings = append(v.warnings, name+" is not at every sampled message of a trace: it is left out there.")
 		}
 	}
-	counted := make([]bool, len(t.nodes))
+	counted, turn := make([]bool, len(t.nodes)), make([]int, len(t.nodes)) // turn: sampled messages before
+	for i := 1; i < len(t.nodes); i++ {
+		turn[i] = turn[i-1] + min(t.nodes[i-1].sampled, 1)
+	}
 	for leaf := range t.nodes {
 		if parents[leaf] || t.nodes[leaf].attempt && !resumed[leaf] {
 			continue
@@ -317,6 +336,13 @@ func (v *verifiersEpisode) take(t *verifiersTrace, path string) error {
 			}
 		}
 		for _, i := range way {
+			if t.turns != nil && t.nodes[i].sampled > 0 && !counted[i] {
+				reward := t.turns[turn[i]]
+				if reward != reward { // null
+					reward = 0
+				}
+				r.SpanRewards = append(r.SpanRewards, reward)
+			}
 			counted[i] = true
 		}
 		if !slices.Contains(r.mask, true) {

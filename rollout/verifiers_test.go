@@ -2,6 +2,8 @@ package rollout
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -37,8 +39,47 @@ func TestVerifiersFile(t *testing.T) {
 			t.Errorf("%v, want %v", c.got, c.want)
 		}
 	}
+	if first.SpanRewards != nil {
+		t.Errorf("rewards of turns %v", first.SpanRewards)
+	}
 	r := s.Report()
 	if !slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.HasPrefix(w, "Traces are left out") }) {
 		t.Errorf("warnings %q", r.Warnings)
+	}
+}
+
+// Rewards of turns are those of the messages that were sampled, in the order of the messages; null is 0.
+// Those of a trace of two paths are in the order in which its turns count.
+func TestVerifiersTurns(t *testing.T) {
+	node := `{"parent": %d, "token_ids": [%d, %d], "mask": [false, %v], "logprobs": [%s]}`
+	line := func(rewards string) string {
+		of := func(parent, id int, sampled bool) string {
+			logprob := ""
+			if sampled {
+				logprob = "-1"
+			}
+			return fmt.Sprintf(node, parent, id, id+1, sampled, logprob)
+		}
+		nodes := strings.Join([]string{of(-1, 1, false), of(0, 3, true), of(1, 5, true), of(1, 7, true)}, ",")
+		return `{"id": "a", "info": {"turn_rewards": ` + rewards + `, "more": 1}, "rewards": {"x": {"score": 2}}, ` +
+			`"nodes": [` + nodes + "]}\n"
+	}
+	read := func(text string) (*Trajectory, error) {
+		path := filepath.Join(t.TempDir(), "traces.jsonl")
+		must.Do(os.WriteFile(path, []byte(text), 0o600))
+		s := must.Get(Open(path))
+		defer s.Close()
+		return s.Next()
+	}
+	got := must.Get(read(line("[0.5, null, -1]")))
+	if want := []float32{0.5, 0, -1}; !slices.Equal(got.SpanRewards, want) || got.Rewards[0] != 2 {
+		t.Errorf("%v and %v, want %v and 2", got.SpanRewards, got.Rewards, want)
+	}
+	if got := must.Get(read(line("null"))); got.SpanRewards != nil {
+		t.Errorf("%v of null", got.SpanRewards)
+	}
+	const problem = "traces.jsonl:1: info.turn_rewards has 2 elements, but 3 messages were sampled"
+	if _, err := read(line("[0.5, 1]")); err == nil || !strings.HasSuffix(err.Error(), problem) {
+		t.Errorf("%v, want %s", err, problem)
 	}
 }

@@ -17,7 +17,8 @@ func Widen(b *reweight.Batch) *reference.Batch {
 		Advantages: f(b.Advantages), Returns: f(b.Returns), Entropy: f(b.Entropy), RefEnergy: f(b.RefEnergy),
 		RefEntropy: f(b.RefEntropy), Logprobs: f(b.Logprobs), OldLogprobs: f(b.OldLogprobs),
 		RefLogprobs: f(b.RefLogprobs), RolloutLogprobs: f(b.RolloutLogprobs), TeacherLogprobs: f(b.TeacherLogprobs),
-		Values: f(b.Values), NewValues: f(b.NewValues), SumSqProbs: f(b.SumSqProbs), RewardParts: f(b.RewardParts),
+		Values: f(b.Values), NewValues: f(b.NewValues), SumSqProbs: f(b.SumSqProbs),
+		EntropyDrop: f(b.EntropyDrop), RewardParts: f(b.RewardParts),
 	}
 }
 

@@ -115,7 +115,7 @@ func (c *goldenCase) batch() *reweight.Batch {
 		RolloutLogprobs: f("rollout_logprobs"), TeacherLogprobs: f("teacher_logprobs"),
 		TokenRewards: f("token_rewards"), SpanRewards: f("span_rewards"), RefEnergy: f("energy"), Values: f("values"),
 		NewValues: f("new_values"), Returns: f("returns"), SumSqProbs: f("sum_sq_probs"),
-		RewardParts: f("reward_parts")}
+		EntropyDrop: f("entropy_drop"), RewardParts: f("reward_parts")}
 	switch {
 	case c.Role == nil && c.all["mask"] != nil:
 		b.Role = valueOf[roles](c.all["mask"])

@@ -160,7 +160,7 @@ func TestLacks(t *testing.T) {
 		Role: []reweight.Role{reweight.RoleAction}, SeqOffsets: []int64{0, 1}, GroupIDs: []int32{0}, Rewards: one,
 		SpanIDs: []int32{0}, Values: one, RefEnergy: one, Entropy: one, OldLogprobs: one, Logprobs: one,
 		RolloutLogprobs: one, TeacherLogprobs: one, Anchors: []int32{0}, SpanRewards: one, SumSqProbs: one,
-		RewardParts: one,
+		EntropyDrop: one, RewardParts: one,
 	}
 	lacks := func(name string, b *reweight.Batch, change func(*Options)) string {
 		s := MustParse(name)

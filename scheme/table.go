@@ -32,6 +32,7 @@ type Options struct {
 	ActFocus          reweight.ActFocusOptions
 	EntropyMask       reweight.EntropyMaskOptions
 	ClipB             reweight.ClipBOptions
+	ClipV             reweight.ClipVOptions
 	Reject            reweight.RejectOptions
 	Loss              reweight.LossOptions
 	ValueLoss         reweight.ValueLossOptions
@@ -53,7 +54,7 @@ func defaults() Options {
 		EMPG: reweight.DefaultEMPG, AEM: reweight.DefaultAEM, TIS: reweight.DefaultRolloutCorrection,
 		IcePop: reweight.DefaultIcePop, FIPO: reweight.DefaultFIPO, RLSD: reweight.DefaultRLSD,
 		OffPolicyMask: OffPolicyMaskOptions{math.NaN()}, ActFocus: reweight.DefaultActFocus,
-		EntropyMask: reweight.DefaultEntropyMask, ClipB: reweight.DefaultClipB,
+		EntropyMask: reweight.DefaultEntropyMask, ClipB: reweight.DefaultClipB, ClipV: reweight.DefaultClipV,
 		Reject: reweight.DefaultReject, Loss: reweight.DefaultLoss, ValueLoss: reweight.DefaultValueLoss,
 	}
 }
@@ -491,6 +492,22 @@ var table = []*Entry{
 		Alias: []string{"advantages", "old_logprobs", "entropy"},
 		computation: with(func(opt *Options) *reweight.ClipBOptions { return &opt.ClipB }, (*workspace).ClipB,
 			func(b *reference.Batch, o reweight.ClipBOptions) []float64 { return reference.ClipB(b, o.Mu) }),
+	},
+	{
+		Name: "clip_v", Title: "Clip_V", Source: "2602.03392",
+		Doc: "0 for the few advantages below 0 that lower the entropy most",
+		Formula: "0 where A < 0 and D is above `Mu` standard deviations over the batch, else 1; " +
+			"D = Σp²(H + log p) - e^l_old (H + l_old), Σ over the vocabulary; " +
+			"at most max(1, ⌊`MaxShare` n⌋) tokens have 0, of the largest D",
+		Kind: Weight, Method: "ClipV", C: "clip_v", Dst: "weights", DefaultName: "DefaultClipV",
+		NotZero: []string{"Mu", "MaxShare"}, golden: "clip_v.json",
+		SingleEntropies: true, OverBatch: true,
+		Reads: []string{"advantages", "old_logprobs", "entropy", "entropy_drop"},
+		Alias: []string{"advantages", "old_logprobs", "entropy", "entropy_drop"},
+		computation: with(func(opt *Options) *reweight.ClipVOptions { return &opt.ClipV }, (*workspace).ClipV,
+			func(b *reference.Batch, o reweight.ClipVOptions) []float64 {
+				return reference.ClipV(b, o.Mu, o.MaxShare)
+			}),
 	},
 	policy(&reweight.DefaultGSPO, Entry{
 		Name: "gspo", Title: "GSPO", Source: "2507.18071",

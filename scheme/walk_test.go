@@ -259,6 +259,7 @@ func random(r *rand.Rand, trajectories, turns int) *reweight.Batch {
 			*array = append(*array, x(1))
 		}
 		b.SumSqProbs = append(b.SumSqProbs, 1/(1+l*l))
+		b.EntropyDrop = append(b.EntropyDrop, x(1))
 		b.ActFocusWeights = append(b.ActFocusWeights, max(0, x(1)))
 		if last := len(b.Role) - 1; role != reweight.RoleMasked && r.IntN(8) == 0 {
 			b.Advantages[last], b.RefLogprobs[last] = 0, b.Logprobs[last]
@@ -564,7 +565,7 @@ func TestEntriesNothing(t *testing.T) {
 		Rewards: []float32{0, 1}, RewardParts: make([]float32, 4), SpanIDs: []int32{-1, -1, -1}, Entropy: nan,
 		Advantages: nan, TokenRewards: nan, OldLogprobs: nan, Logprobs: nan, RolloutLogprobs: nan, RefEnergy: nan,
 		RefEntropy: nan, RefLogprobs: nan, TeacherLogprobs: nan, Values: nan, NewValues: nan, Returns: nan,
-		SumSqProbs: nan, ActFocusWeights: nan}
+		SumSqProbs: nan, EntropyDrop: nan, ActFocusWeights: nan}
 	var ws reweight.Workspace
 	for _, s := range subjects {
 		if res := s.mustRun(t, &ws, b); res.numbers != (numbers{}) {

@@ -77,6 +77,22 @@ func TestInfoGPU(t *testing.T) {
 	}
 }
 
+// TestInfoChecksGPU: info says whether the kernels of the GPU are right; a wrong one is status 1.
+func TestInfoChecksGPU(t *testing.T) {
+	for _, right := range []bool{true, false} {
+		var stdout, stderr bytes.Buffer
+		open := func() (*gpu.Device, error) { return testgpu.Checked(t, right), nil }
+		status, want := run(t.Context(), []string{"info"}, &stdout, &stderr, open), "right: on hard rows"
+		if !right {
+			want = "WRONG: gpu: kernel span_means is wrong on PTX interpreter with its driver for CUDA 11.0: "
+		}
+		if (status == 0) != right || !strings.Contains(stdout.String(), want) ||
+			right != (stderr.Len() == 0) || strings.Count(stderr.String(), "\n") > 1 {
+			t.Errorf("status %d, %s%s", status, &stdout, &stderr)
+		}
+	}
+}
+
 // TestOpenGPU: the error is the reason alone, where there is no GPU to use.
 func TestOpenGPU(t *testing.T) {
 	var none *cuda.UnavailableError

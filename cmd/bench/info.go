@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 
 	"github.com/seed621a2839/reweight/cmd/bench/internal/machine"
@@ -10,10 +11,12 @@ import (
 const infoUsage = `Usage: bench info
 
 Says what this machine has, which instruction set the kernels use on it and why, and
-which GPU they can use, or why none. The environment variable REWEIGHT_ISA names the
+which GPU they can use and whether its kernels are right, or why none. The first time
+on a machine its driver compiles them, which takes a while. Exit status 1: the GPU is wrong.
+The environment variable REWEIGHT_ISA names the
 best instruction set that may be used. CUDA_VISIBLE_DEVICES chooses among several
 GPUs: the first that it leaves is used. REWEIGHT_LIBCUDA names the library of the
-GPU's driver where it has another place than usual.
+GPU's driver where it has another place than usual. With REWEIGHT_GPU=off no GPU is used.
 `
 
 func infoCommand(args []string, out io.Writer, gpu opener) error {
@@ -24,6 +27,18 @@ func infoCommand(args []string, out io.Writer, gpu opener) error {
 	if err != nil {
 		return err
 	}
-	m.SetGPU(gpu())
-	return cli.WriteTable(out, 2, nil, m.Rows())
+	device, err := gpu()
+	m.SetGPU(device, err)
+	rows, wrong := m.Rows(), error(nil)
+	if device != nil {
+		check := "not checked: REWEIGHT_GPU is unchecked"
+		if device.Checked() {
+			check = "right: on hard rows and tokens every kernel has the bits of the CPU"
+			if wrong = device.Prepare(nil, nil); wrong != nil {
+				check = "WRONG: " + wrong.Error()
+			}
+		}
+		rows = append(rows, []string{"", check})
+	}
+	return cmp.Or(cli.WriteTable(out, 2, nil, rows), wrong)
 }

@@ -47,7 +47,7 @@ func TestMainJob(t *testing.T) {
 	rest := text
 	for _, want := range []string{ // in this order
 		"\nRight: every kernel agrees", "\nFast:  token_stats on ", "\nCost:  ActFocus and AEM with a KL anchor: ",
-		"\nRollouts of", "actfocus+aem  0.084631", "34.6%", "\nSpeed", "\nTraining steps", "times uniform", "\nactfocus+aem ",
+		"\nSpeed", "\nTraining steps", "times uniform", "\nactfocus+aem ", "\nRollouts of", "actfocus+aem  0.084631", "34.6%",
 		"\nChecked: 42 kernels and number formats", "\nAll this took",
 	} {
 		_, after, ok := strings.Cut(rest, want)
@@ -81,6 +81,24 @@ func TestMainJob(t *testing.T) {
 		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
 			t.Errorf("%d columns: %q", n, line)
 		}
+	}
+}
+
+// TestMainJobLate: when its time is over, the first kernel and the steps are measured, and the others not.
+func TestMainJobLate(t *testing.T) {
+	j := quickJob()
+	j.within = 0
+	var out bytes.Buffer
+	must.Do(mainCommand(t.Context(), nil, &out, j))
+	text := out.String()
+	for _, want := range []string{"\nFast:  token_stats on ", "\nCost:  ActFocus", "\ntoken_stats ", "\nactfocus+aem ",
+		"\nAfter 0s the other kernels were left out: bench run measures them.\nChecked: 42 kernels"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "row_gradient") {
+		t.Errorf("a kernel that is left out in\n%s", text)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestAllSchemes(t *testing.T) {
 	for _, l := range more.LeftOut {
 		out = append(out, l.Scheme)
 	}
-	want := []string{"otb", "otb_turns", "gigpo", "turn_returns", "mt_grpo", "gdpo", "gae", "rlsd"}
+	want := []string{"otb", "otb_turns", "gigpo", "turn_returns", "mt_grpo", "gdpo", "gae", "clip_v", "rlsd"}
 	if !slices.Equal(out, want) {
 		t.Errorf("left out %+v, want %v", more.LeftOut, want)
 	}
@@ -202,7 +202,15 @@ func TestSchemeLines(t *testing.T) {
 
 // TestSchemesWidth: an entropy that is too wide is in the way of schemes that read it only.
 func TestSchemesWidth(t *testing.T) {
-	path := write(t, without(embedded(t), "entropy", "ref_energy"))
+	b := embedded(t)
+	for _, tensor := range b {
+		if tensor.Name == "old_logprobs" { // so that clip_v has all that it reads
+			b = append(b, rollout.Tensor{Name: "entropy_drop", Shape: tensor.Shape, Data: tensor.Data})
+			break
+		}
+	}
+	whole := write(t, b)
+	path := write(t, without(b, "entropy", "ref_energy"))
 	schemesJSON(t, "cispo", path, "-surprisal-entropy")
 	var read, single []string // the schemes that read entropies, and those that read the entropy of single tokens
 	for _, s := range scheme.All() {
@@ -231,7 +239,7 @@ func TestSchemesWidth(t *testing.T) {
 	if len(single) < 2 || strings.Join(all, ",") != strings.Join(single, warning+",")+warning {
 		t.Errorf("%q", all)
 	}
-	if exact := schemesJSON(t, strings.Join(single, ","), write(t, embedded(t))).Warnings; len(exact) != 0 {
+	if exact := schemesJSON(t, strings.Join(single, ","), whole).Warnings; len(exact) != 0 {
 		t.Errorf("%q", exact)
 	}
 }

@@ -46,9 +46,8 @@ func showCommand(args []string, out io.Writer) error {
 		"ActFocus: `name` of the signal: energy, ref_entropy, surprisal or log_ratio")
 	rollouts := rolloutFlags(flags)
 	output := flags.String("html", "", "write a page into this `file`, and print nothing")
-	var notes []string
 	flags.Func("note", "a `sentence` of yours to print above, and again for more", func(note string) error {
-		notes = append(notes, note)
+		opt.Notes = append(opt.Notes, note)
 		return nil
 	})
 	names, err := flags.Parse(showUsage, args, out)
@@ -102,7 +101,6 @@ func showCommand(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	page.Notes = append(notes, page.Notes...)
 	page.Title = "Rollouts of " + printable.Text(strings.Join(names, ", "))
 	if *output != "" {
 		if err := atomicfile.Write(*output, page.WriteHTML); err != nil {

@@ -163,6 +163,24 @@ func TestTagsByVocabulary(t *testing.T) {
 	}
 }
 
+// TestShowMultipliers: what a trainer's weights do to its advantages is said, unless a note of the page has it.
+func TestShowMultipliers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "step.jsonl")
+	line := `{"reward": %d, "group_id": 1, "token_ids": [0, 1, 2, 3, 4], "role": [0, 1, 1, 1, 2], ` +
+		`"actfocus_weights": [0, 0.5, 0.5, 0.5, 2.5], "advantages": [0, 1, 1, 1, 1], "credited_advantages": [0, 0.5, 0.5, 0.5, 2.5]}` + "\n"
+	must.Do(os.WriteFile(path, fmt.Appendf(nil, line+line, 0, 1), 0o666))
+	const want = "advantages of actions by 2.5 on average, and those of reasoning by 0.5."
+	for _, c := range []struct {
+		args []string
+		said bool
+	}{{nil, true}, {[]string{"-note", "The trainer says it."}, false}} {
+		got := shown(t, append(c.args, path)...)
+		if said := strings.Contains(strings.Join(strings.Fields(got), " "), want); said != c.said {
+			t.Errorf("show %v: multipliers said: %t, in\n%s", c.args, said, got)
+		}
+	}
+}
+
 func TestShowWrongUse(t *testing.T) {
 	path := frozenLakeCopy(t)
 	bad := filepath.Join(t.TempDir(), "bad.json")

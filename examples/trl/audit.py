@@ -27,22 +27,26 @@ def words():
     return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="<end>", unk_token="<other>")
 
 
-def imitator(tokenizer):
-    """A model that has learned the form of an answer, a few thoughts and any colour between tags, and not which is right."""
+def imitator(tokenizer, turns=1):
+    """A model that has learned the form of some turns, two colours, a few thoughts and any colour between tags, and not which
+    one is right."""
     torch.manual_seed(0)
     chance = random.Random(0)
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(WORDS), hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
-            max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=1,
+            max_position_embeddings=64 * turns, pad_token_id=0, bos_token_id=1, eos_token_id=1,
         )  # fmt: skip
     )
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     for _ in range(60):
         texts = []
         for _ in range(32):
-            thoughts = chance.choices(THOUGHTS, k=chance.randint(2, 5))
-            texts.append(" ".join([*chance.choices(COLOURS, k=2), *thoughts, "<answer>", chance.choice(COLOURS), "</answer> <end>"]))
+            said = []
+            for _ in range(turns):
+                thoughts = chance.choices(THOUGHTS, k=chance.randint(2, 5))
+                said += [*chance.choices(COLOURS, k=2), *thoughts, "<answer>", chance.choice(COLOURS), "</answer> <end>"]
+            texts.append(" ".join(said))
         batch = tokenizer(texts, padding=True, return_tensors="pt")
         labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
         model(**batch, labels=labels).loss.backward()

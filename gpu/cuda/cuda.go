@@ -10,6 +10,7 @@
 // The library is libcuda.so.1, or else libcuda.so. The environment variable
 // REWEIGHT_LIBCUDA names another file. The driver's own variables apply:
 // CUDA_VISIBLE_DEVICES for example says which devices there are, and in what order.
+// With REWEIGHT_GPU=off there is no GPU; with REWEIGHT_GPU=unchecked, kernels are used without a check.
 //
 // A device is used through its primary context, which PyTorch and CUDA's runtime use
 // as well: their pointers and streams are valid here. Each call makes that context

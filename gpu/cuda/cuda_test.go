@@ -89,6 +89,44 @@ func TestLoads(t *testing.T) {
 	f.clean()
 }
 
+// TestVariable: REWEIGHT_GPU says whether the GPU is used, and whether unchecked. The false driver does not compute, so
+// every kernel is wrong on it; that is an error of every call, which names what its reader has to know.
+func TestVariable(t *testing.T) {
+	f := newFalse(t)
+	t.Setenv("REWEIGHT_GPU", "off")
+	_, err := Open(0)
+	wantUnavailable(t, err, "REWEIGHT_GPU is off")
+	_, err = Devices()
+	wantUnavailable(t, err, "REWEIGHT_GPU is off")
+	t.Setenv("REWEIGHT_GPU", "on")
+	var input *reweight.InputError
+	if _, err := Open(0); !errors.As(err, &input) ||
+		!strings.Contains(err.Error(), `REWEIGHT_GPU is "on", want off, unchecked or nothing`) {
+		t.Errorf("error %v", err)
+	}
+	t.Setenv("REWEIGHT_GPU", "")
+	d := must.Get(Open(0))
+	ws := must.Get(d.NewWorkspace(0, gpu.Size{}))
+	p := must.Get(d.Alloc(4096))
+	for name, call := range map[string]func() error{
+		"kernel multiply":        func() error { return ws.Multiply(p, p, p, 10) },
+		"kernel token_stats_f32": func() error { return d.Prepare([]string{"TokenStats"}, []reweight.DType{reweight.DTypeF32}) },
+	} {
+		for range 2 {
+			err := call()
+			for _, want := range []string{name + " is wrong on False H100 with its driver for CUDA 12.4: ",
+				"differ from the CPU's",
+				"REWEIGHT_GPU=off", "REWEIGHT_GPU=unchecked"} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: error %v, want %s", name, err, want)
+				}
+			}
+		}
+	}
+	must.Do(errors.Join(d.Free(p), ws.Close(), d.Close()))
+	f.clean()
+}
+
 // TestCapture: while a stream is captured, what would break that is an error, and the
 // driver is not asked for it.
 func TestCapture(t *testing.T) {

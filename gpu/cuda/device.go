@@ -6,12 +6,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"unsafe"
 
 	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu"
+	"github.com/seed621a2839/reweight/gpu/internal/answers"
 	"github.com/seed621a2839/reweight/gpu/internal/device"
 	"github.com/seed621a2839/reweight/gpu/internal/driver"
 )
@@ -39,7 +41,8 @@ func Devices() ([]gpu.Info, error) {
 
 // Open opens the device of that number, from 0. The driver compiles kernels for it when
 // they are used first, or by Device.Prepare, and keeps what it compiled on disk for the
-// next time. The error is an
+// next time. Before a kernel is used, it is compared with the CPU on a few rows or tokens, unless the environment
+// variable REWEIGHT_GPU is "unchecked": if a bit differs, the call is an error. The error of Open is an
 // *UnavailableError if there is no GPU that can be used, an *reweight.InputError about
 // "ordinal" if the number is too large, and otherwise wraps a *CallError if the driver
 // failed.
@@ -52,7 +55,10 @@ func Open(ordinal int) (*gpu.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gpu.NewDevice(c), nil
+	if os.Getenv(gpuVariable) == "unchecked" {
+		return gpu.NewDevice(c, nil), nil
+	}
+	return gpu.NewDevice(c, answers.New(c).Check), nil
 }
 
 // What the options of cuModuleLoadDataEx are called.

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+	"github.com/seed621a2839/reweight"
 	"github.com/seed621a2839/reweight/gpu/internal/driver"
 )
 
@@ -96,9 +97,20 @@ type library struct {
 	text    *byte       // of an error, in the driver's memory
 }
 
+// gpuVariable is the environment variable that says whether a GPU is used, and whether its kernels are checked first.
+const gpuVariable = "REWEIGHT_GPU"
+
 // openLibrary opens the library and readies it for use. It stays open for as long as
 // the process lives, as the driver has threads of its own.
 func openLibrary() (*library, error) {
+	switch v := os.Getenv(gpuVariable); v {
+	case "", "unchecked":
+	case "off":
+		return nil, unavailable("%s is off", gpuVariable)
+	default:
+		return nil, &reweight.InputError{Arg: gpuVariable, Index: -1,
+			Problem: fmt.Sprintf("is %q, want off, unchecked or nothing", v)}
+	}
 	// The C library keeps the text of an error by thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

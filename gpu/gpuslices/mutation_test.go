@@ -215,7 +215,7 @@ func watch(modules map[string]string, seed uint64) (*watched, error) {
 		return nil, err
 	}
 	w := &watched{Watched: testgpu.Watch(interpreter)}
-	dev := gpu.NewDevice(w)
+	dev := gpu.NewDevice(w, nil)
 	if w.Behind, err = w.Alloc(randomcalls.MostRows * 4 * 8); err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func (d *goDriver) Captured(s driver.Stream) (bool, error) { return false, nil }
 func (d *goDriver) Synchronize(s driver.Stream) error      { return nil }
 
 func newRunner(t *testing.T, drv *goDriver, p Placement) *Runner {
-	return must.Get(NewPlaced(gpu.NewDevice(drv), p))
+	return must.Get(NewPlaced(gpu.NewDevice(drv, nil), p))
 }
 
 var placements = []Placement{Amid, AtEnd, AtBegin}

@@ -17,7 +17,7 @@ func Exact(t testing.TB, seed uint64) (dev *gpu.Device, write func(at gpu.Ptr)) 
 	t.Helper()
 	needSupport(t)
 	w := Watch(interpreter(t, seed))
-	return gpu.NewDevice(w), func(at gpu.Ptr) { w.Behind = at }
+	return gpu.NewDevice(w, nil), func(at gpu.Ptr) { w.Behind = at }
 }
 
 // Watched is an interpreter as a driver that notes which kernels are launched, and tells

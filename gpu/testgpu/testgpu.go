@@ -8,11 +8,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/seed621a2839/reweight/gpu"
 	"github.com/seed621a2839/reweight/gpu/cuda"
+	"github.com/seed621a2839/reweight/gpu/internal/answers"
 	"github.com/seed621a2839/reweight/gpu/internal/device"
 	"github.com/seed621a2839/reweight/gpu/internal/ptx"
 )
@@ -46,7 +48,7 @@ var realGPU = sync.OnceValues(func() (*gpu.Device, error) { return cuda.Open(0) 
 func Device(t testing.TB) *gpu.Device {
 	t.Helper()
 	needSupport(t)
-	dev := open(t)
+	dev := openGPU(t)
 	t.Cleanup(func() {
 		if err := dev.Close(); err != nil && !t.Failed() {
 			t.Errorf("testgpu: %v", err)
@@ -55,7 +57,7 @@ func Device(t testing.TB) *gpu.Device {
 	return dev
 }
 
-func open(t testing.TB) *gpu.Device {
+func openGPU(t testing.TB) *gpu.Device {
 	t.Helper()
 	_, err := realGPU()
 	if err == nil {
@@ -82,7 +84,24 @@ func open(t testing.TB) *gpu.Device {
 			t.Logf("testgpu: the interpreter ran with %s=%d", seedVariable, seed)
 		}
 	})
-	return gpu.NewDevice(interpreter(t, seed))
+	return gpu.NewDevice(interpreter(t, seed), nil)
+}
+
+// Checked returns the interpreter with its kernels checked as cuda.Open has them checked, right or with one that is
+// wrong: span_means.
+func Checked(t testing.TB, right bool) *gpu.Device {
+	t.Helper()
+	needSupport(t)
+	kernels, err := device.PTX()
+	if err != nil {
+		t.Fatalf("testgpu: %v", err)
+	}
+	if !right {
+		before, after, _ := strings.Cut(kernels["spans"], ".entry span_means(")
+		kernels["spans"] = before + ".entry span_means(" + strings.Replace(after, "\tadd.rn.f64", "\tsub.rn.f64", 1)
+	}
+	drv := open(t, kernels, 1)
+	return gpu.NewDevice(drv, answers.New(drv).Check)
 }
 
 // interpreter returns one that has all kernels.
@@ -92,6 +111,11 @@ func interpreter(t testing.TB, seed uint64) *ptx.Device {
 	if err != nil {
 		t.Fatalf("testgpu: %v", err)
 	}
+	return open(t, kernels, seed)
+}
+
+func open(t testing.TB, kernels map[string]string, seed uint64) *ptx.Device {
+	t.Helper()
 	dev, err := ptx.Open(kernels, ptx.Options{Seed: seed})
 	if err != nil {
 		t.Fatalf("testgpu: %v", err)

@@ -131,6 +131,7 @@ var (
 	CapturedWait     = text("is being captured: nothing can wait for it before the capture has ended")
 	Formats          = text("has %d formats set, want one")
 	ISALeft          = text("is %v, want one of %v, which this machine, this build and REWEIGHT_ISA leave")
+	ISAWrong         = text("is %v, which computes other bits than portable on this CPU (%s): use REWEIGHT_ISA=portable")
 	Length           = text("has %d elements, want %d, one per %s")
 	Multiple         = text("is %d, want a multiple of %d")
 	NoFormat         = text("is %v, want f32, bf16 or f16")
@@ -180,6 +181,8 @@ var (
 	_            = coded("ZERO_CLIP_COV", Zeros.Says("ClipHigh", "DefaultClipCov"), "")
 	Above        = coded("ABOVE", "is %v, want a number above 0, or +Inf", "d")
 	NoWeights    = coded("NO_WEIGHTS", "is given, want none: this policy has no weights of tokens", "")
+	// At the end, so that the numbers of the others stay.
+	_ = coded("ISA_WRONG", "is %v, whose kernel %v computes other bits than portable on this CPU: use portable", "ni")
 )
 
 // atLeast returns the text of AtLeast about the other argument.
@@ -212,6 +215,7 @@ var Arguments = arguments(
 	"RatioCap", "Sequence", "TauNeg", "TauPos", "old", "RolloutLogprobs", "delta", "High", "Level", "Low",
 	"Statistic", "TeacherLogprobs", "Filter", "HalfLife", "Safety", "SumSqProbs", "RewardParts", "Parts",
 	"RewardWeights", "CovCoef", "CovHigh", "CovLow", "CovShare", "Mu",
+	"EntropyDrop", "MaxShare",
 )
 
 // arguments returns the arguments of these names in Go.

@@ -4,11 +4,7 @@
 #include "math.h"
 #include "policies.h"
 
-/* Stands for a token that may be chosen, until it is known whether it is. */
-#define CANDIDATE -1.0f
-
-/* Returns a key that is ordered as the numbers are. */
-static uint64_t ordered_bits(double x) {
+uint64_t rw_ordered_bits(double x) {
 	uint64_t b = bits64(x);
 	return b >> 63 != 0 ? ~b : b | UINT64_C(1) << 63;
 }
@@ -35,6 +31,17 @@ static uint64_t lowest(const uint64_t *keys, const float *chosen, int64_t n, int
 		key = key << 8 | at;
 	}
 	return key;
+}
+
+void rw_choose_lowest(float *chosen, const uint64_t *keys, const uint8_t *role, int64_t tokens, double share, float here,
+                      float others) {
+	int64_t candidates = 0;
+	for (int64_t t = 0; t < tokens; t++) candidates += chosen[t] == CANDIDATE;
+	if (candidates == 0) return;
+	int64_t k = min_i64(candidates, max_i64(1, (int64_t)(share * (double)rw_responses(role, tokens))));
+	uint64_t last = lowest(keys, chosen, tokens, &k);
+	for (int64_t t = 0; t < tokens; t++)
+		if (chosen[t] == CANDIDATE) chosen[t] = keys[t] < last || (keys[t] == last && k-- > 0) ? here : others;
 }
 
 /* Whether the policy chooses tokens. */
@@ -66,25 +73,19 @@ const float *rw_choose(arena *a, int32_t isa, const loss_tokens *x, int64_t n, c
 	}
 	float others = clips ? 1 : 0, here = clips ? 0 : (float)o->cov_coef;
 	float lo = (float)(1 - o->clip_low), hi = (float)(1 + o->clip_high);
-	int64_t candidates = 0;
 	for (int64_t t = 0; t < n; t++) {
 		float rho = clips ? chosen[t] : 1, neg = -x->advantages[t];
 		chosen[t] = others;
 		if (x->role[t] == REWEIGHT_ROLE_MASKED) continue;
 		double c = ((double)x->advantages[t] - advantage) * ((double)x->logprobs[t] - logprob) + 0; /* no -0 */
-		keys[t] = ~ordered_bits(c);
+		keys[t] = ~rw_ordered_bits(c);
 		if (clips) {
 			if (neg * at_most(hi, at_least(lo, rho)) > neg * rho || !(c > o->cov_low && c < o->cov_high)) continue;
 			keys[t] = split_mix(o->seed, t);
 		}
 		chosen[t] = CANDIDATE;
-		candidates++;
 	}
-	if (candidates == 0) return chosen;
-	int64_t k = min_i64(candidates, max_i64(1, (int64_t)(o->cov_share * responses)));
-	uint64_t last = lowest(keys, chosen, n, &k);
-	for (int64_t t = 0; t < n; t++)
-		if (chosen[t] == CANDIDATE) chosen[t] = keys[t] < last || (keys[t] == last && k-- > 0) ? here : others;
+	rw_choose_lowest(chosen, keys, x->role, n, o->cov_share, here, others);
 	return chosen;
 }
 

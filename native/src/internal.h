@@ -121,6 +121,19 @@ int64_t rw_otb_scratch(int64_t tokens, int64_t trajectories);
 int64_t rw_gdpo_scratch(int64_t trajectories);
 int64_t rw_turns_scratch(int64_t trajectories, int64_t spans);
 
+/* ---- covariance.c ---- */
+
+/* Stands for a token that may be chosen, until it is known whether it is. */
+#define CANDIDATE -1.0f
+
+/* Returns a key that is ordered as the numbers are. */
+uint64_t rw_ordered_bits(double x);
+
+/* Sets chosen[t] of the candidates to here for the max(1, share n) of n response tokens with the
+ * lowest keys, of equal ones the first, and to others for the rest. */
+void rw_choose_lowest(float *chosen, const uint64_t *keys, const uint8_t *role, int64_t tokens, double share, float here,
+                      float others);
+
 /* ---- portable_tokens.c ---- */
 
 /* A sum over tokens: of the group that is not full yet, and of those that are. The
@@ -198,6 +211,8 @@ void rw_exp_scale(int32_t isa, float *dst, const float *x, int64_t n, float lo, 
 
 /* Sets dst[i] = 2^(x[i] * k), with the exponent kept between MIN_Y and MAX_Y. dst may be x. */
 void rw_exps(int32_t isa, float *dst, const float *x, int64_t n, float k);
+
+void rw_multiply(int32_t isa, float *dst, const float *a, const float *b, int64_t n);
 
 /* ---- loss_terms.c ---- */
 
@@ -404,8 +419,15 @@ int rw_mean_of_spans(span_arrays *sp, int32_t isa, int32_t argument, const float
 
 /* ---- isa.c ---- */
 
-/* Sets *isa to the instruction set that the workspace asks for, never REWEIGHT_AUTO. */
+/* Sets *isa to the instruction set that the workspace asks for, never REWEIGHT_AUTO. One whose
+ * kernels compute other bits than plain C on this CPU is an error. */
 int rw_resolve(const reweight_workspace *ws, int32_t *isa, reweight_error *error);
+
+/* ---- answers.c ---- */
+
+/* Returns the number of the first kernel of the instruction set, from 1 on, that computes
+ * other bits than plain C here, or 0. The thread has the usual arithmetic. */
+int rw_wrong_kernel(int32_t isa);
 
 /* ---- call_amd64.S, call_arm64.S ---- */
 

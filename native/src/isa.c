@@ -66,18 +66,14 @@ static int32_t best(uint32_t isas) {
 
 int rw_resolve(const reweight_workspace *ws, int32_t *isa, reweight_error *error) {
 	uint32_t isas = available();
-	if (ws->isa == REWEIGHT_AUTO) {
-		*isa = best(isas);
-		return REWEIGHT_OK;
+	*isa = ws->isa == REWEIGHT_AUTO ? best(isas) : ws->isa;
+	if (*isa < 0 || *isa >= KNOWN_ISAS) {
+		return BAD(error, COUNT_RANGE, REWEIGHT_ARG_ISA, -1, *isa, KNOWN_ISAS - 1);
 	}
-	if (has(isas, ws->isa)) {
-		*isa = ws->isa;
-		return REWEIGHT_OK;
-	}
-	if (ws->isa < 0 || ws->isa >= KNOWN_ISAS) {
-		return BAD(error, COUNT_RANGE, REWEIGHT_ARG_ISA, -1, ws->isa, KNOWN_ISAS - 1);
-	}
-	return BAD(error, ISA, REWEIGHT_ARG_ISA, -1, ws->isa, isas);
+	if (!has(isas, *isa)) return BAD(error, ISA, REWEIGHT_ARG_ISA, -1, *isa, isas);
+	int wrong = *isa == REWEIGHT_PORTABLE ? 0 : rw_wrong_kernel(*isa);
+	if (wrong != 0) return BAD(error, ISA_WRONG, REWEIGHT_ARG_ISA, -1, *isa, wrong);
+	return REWEIGHT_OK;
 }
 
 int32_t reweight_has_isa(int32_t isa) {

@@ -119,7 +119,7 @@ static void scale_by(int32_t isa, float *dst, int64_t n, float f) {
 	rw_scale_portable(dst, n, f);
 }
 
-static void multiply(int32_t isa, float *dst, const float *a, const float *b, int64_t n) {
+void rw_multiply(int32_t isa, float *dst, const float *a, const float *b, int64_t n) {
 #ifdef ASSEMBLY
 	int64_t chunks = chunks_of(isa, n), whole = chunks * LANES;
 	if (chunks > 0) {
@@ -319,7 +319,7 @@ int reweight_multiply(const reweight_workspace *ws, float *dst, const float *a, 
 	    rw_check_array(REWEIGHT_ARG_DST, dst, n, error) || rw_check_array(REWEIGHT_ARG_A, a, n, error) ||
 	    rw_check_array(REWEIGHT_ARG_B, b, n, error))
 		return REWEIGHT_BAD_INPUT;
-	multiply(isa, dst, a, b, n);
+	rw_multiply(isa, dst, a, b, n);
 	return REWEIGHT_OK;
 }
 

@@ -28,6 +28,7 @@ func batch(b *reweight.Batch) C.reweight_batch {
 		token_rewards: floats(orNil(b.TokenRewards)), span_rewards: floats(orNil(b.SpanRewards)),
 		returns: floats(orNil(b.Returns)), new_values: floats(orNil(b.NewValues)),
 		teacher_logprobs: floats(orNil(b.TeacherLogprobs)), sum_sq_probs: floats(orNil(b.SumSqProbs)),
+		entropy_drop: floats(orNil(b.EntropyDrop)),
 		reward_parts: floats(orNil(b.RewardParts)),
 	}
 	if len(b.RewardParts) > 0 {

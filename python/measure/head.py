@@ -61,6 +61,7 @@ TABLES: Dict[str, Dict[str, Way]] = {
     },
     "policy loss": {
         "linear_loss": lambda x, w, y, b: linear_loss(x, w, y, b)[0],
+        "linear_loss, all logits held": lambda x, w, y, b: linear_loss(x, w, y, b, memory=4 * len(x) * len(w))[0],
         "linear_token_stats, loss": lambda x, w, y, b: loss(linear_token_stats(x, w, y, entropy=False)[0], b)[0],
         "plain head, token_stats, loss": lambda x, w, y, b: policy(token_stats(x @ w.t(), y, entropy=False)[0], b),
         "plain head, cross_entropy, loss": lambda x, w, y, b: policy(-F.cross_entropy(x @ w.t(), y, reduction="none"), b),

@@ -56,6 +56,7 @@ def batch() -> reweight.Batch:
         returns=draw(1),
         token_rewards=torch.zeros(shape).index_put((torch.arange(TRAJECTORIES), torch.tensor(TOKENS - TURN + RESPONSE - 1)), rewards),
         sum_sq_probs=torch.rand(shape, generator=g),
+        entropy_drop=draw(0.1),
     )
 
 

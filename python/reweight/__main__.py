@@ -9,10 +9,11 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
+from typing import List, Tuple
 
 import numpy as np
 
-from . import _cuda_driver, _library
+from . import _cuda, _cuda_driver, _library
 from ._errors import InputError
 from ._generated import VERSION
 from ._parity import TOLERANCE, check
@@ -22,11 +23,12 @@ USAGE = """Usage:
   python -m reweight              is the library right on this machine, and what does it use
   python -m reweight audit -h     where is the signal of the policy gradient, and which weights are best
   python -m reweight runs -h      several training runs on one page, and how many seeds their difference needs
-  python -m reweight check-trainer trl  is the loss of the TRL that is installed its formula, with and without credit
+  python -m reweight check-trainer trl, verl or openrlhf  is the loss of the trainer that is installed its formula, with and without credit
   python -m reweight --version    the version
   reweight -h                     the program for rollouts in files, which came with this package
 
-It compares the kernels of each instruction set with one another and with float64, in about a second.
+It compares the kernels of each instruction set with one another and with float64, in about a second, and those of
+the GPU with the CPU's; the driver of the GPU may have to compile them first. REWEIGHT_GPU=off uses no GPU.
 REWEIGHT_ISA=portable, avx2, avx512 or neon narrows the choice of the instruction set.
 Exit status: 0 right, 1 wrong, 2 bad use or a library that does not run here."""
 
@@ -63,6 +65,8 @@ def main() -> int:
         print(f"not checked: {e}", file=sys.stderr)
         return 2
     seconds = time.perf_counter() - begin
+    gpu, wrong = _gpu()
+    problems += wrong
     isas = _library.available_isas()
     if problems:
         print("WRONG: do not use the library on this machine")
@@ -78,7 +82,7 @@ def main() -> int:
         ("machine", f"{platform.system()} {platform.release()}, {platform.machine()}, {' '.join(platform.libc_ver())}"),
         ("CPU", f"{_cpu_name()}, {_library.cpus()} of {os.cpu_count()} logical CPUs usable"),
         ("kernels", used),
-        ("GPU", _gpu()),
+        ("GPU", gpu),
         ("reweight", f"{VERSION}, {_library.path()}"),
         ("Python", f"{platform.python_version()}, NumPy {np.__version__}, {_torch()}"),
     ):
@@ -96,11 +100,26 @@ def _cpu_name() -> str:
     return platform.processor() or "unknown"
 
 
-def _gpu() -> str:
+def _gpu() -> Tuple[str, List[str]]:
+    """Returns a text about the GPU, and what is wrong with it."""
     try:
-        return _cuda_driver.device(0).name
+        device, checked = _cuda_driver.device(0), _cuda_driver.checked()
+    except (RuntimeError, InputError) as e:
+        return f"none is used: {e}", []
+    said = f"{device.name}, driver for CUDA {device.version}"
+    if not checked:
+        return f"{said}: not checked, because REWEIGHT_GPU is unchecked", []
+    try:
+        import torch
+    except ImportError:
+        return f"{said}: not checked, because there is no PyTorch, without which it is not used", []
+    if not torch.cuda.is_available():
+        return f"{said}: not checked, because this PyTorch has no CUDA", []
+    try:
+        _cuda.prepare(0)
     except RuntimeError as e:
-        return f"none is used: {e}"
+        return f"{said}: WRONG", [str(e)]
+    return f"{said}: right, every kernel gives the CPU's bits on hard rows and tokens", []
 
 
 def _torch() -> str:

@@ -162,19 +162,21 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
         raise TypeError(f"{argument} has dtype {str(obj.dtype).replace('torch.', '')}, want {_listed(dtypes)}")
     if obj.layout is not torch.strided:
         raise TypeError(f"{argument} is a sparse tensor, want a dense one")
-    device = obj.device
-    kind = device.type
-    if kind != "cpu" and kind != "cuda":
-        raise TypeError(f"{argument} is on the device {device}, want the CPU or a CUDA device")
-    if kind == "cuda" and torch.version.hip is not None:
-        raise TypeError(f"{argument} is on {device}, a GPU of ROCm, want the CPU or an NVIDIA GPU")
+    ordinal = None
+    if not obj.is_cpu:
+        device = obj.device
+        if device.type != "cuda":
+            raise TypeError(f"{argument} is on the device {device}, want the CPU or a CUDA device")
+        if torch.version.hip is not None:
+            raise TypeError(f"{argument} is on {device}, a GPU of ROCm, want the CPU or an NVIDIA GPU")
+        ordinal = device.index
     if obj.is_neg():
         problem = "is a view whose signs PyTorch has not changed in memory yet, want its resolve_neg()"
         raise InputError(argument, problem)
     pointer = obj.data_ptr()
     if pointer % dtype.size:
         raise _misaligned(argument, dtype)
-    array = Array(pointer, dtype, tuple(obj.shape), obj.is_contiguous(), device.index if kind == "cuda" else None, obj)
+    array = Array(pointer, dtype, tuple(obj.shape), obj.is_contiguous(), ordinal, obj)
     if pointer == 0:
         if array.size:
             # Such as a DTensor, an AsyncCollectiveTensor and a FakeTensor, which stand for other tensors.
@@ -328,13 +330,17 @@ def output(
 def empty(like: Array, shape: Tuple[int, ...], dtype: DType) -> Array:
     """Returns a new array, of NumPy or of PyTorch as like is, and on its device."""
     if isinstance(like.owner, np.ndarray):
-        new = np.empty(shape, dtype.numpy)
-        capsule = new.__array_struct__
+        array = np.empty(shape, dtype.numpy)
+        capsule = array.__array_struct__
         interface = _Interface.from_address(_capsule_pointer(capsule, None))
-        return Array(interface.data or 0, dtype, shape, True, None, new)
+        return Array(interface.data or 0, dtype, shape, True, None, array)
     torch = sys.modules["torch"]
-    tensor = torch.empty(shape, dtype=getattr(torch, dtype.name), device=like.owner.device)
-    return Array(tensor.data_ptr() or _NOWHERE, dtype, shape, True, like.device, tensor)
+    return new(torch.empty(shape, dtype=getattr(torch, dtype.name), device=like.owner.device), dtype, like.device)
+
+
+def new(tensor: Any, dtype: DType, device: Optional[int]) -> Array:
+    """Returns a tensor that has just been made as the array that it is."""
+    return Array(tensor.data_ptr() or _NOWHERE, dtype, tuple(tensor.shape), True, device, tensor)
 
 
 def made_like(like: Array, values: npt.NDArray[Any]) -> Array:

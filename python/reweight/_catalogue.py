@@ -31,6 +31,7 @@ __all__ = [
     "empg",
     "entropy_mask",
     "clip_b",
+    "clip_v",
     "rollout_correction",
     "reject",
     "off_policy_mask",
@@ -704,6 +705,46 @@ def clip_b(
     return run_scheme("clip_b", batch, options, ("advantages", "old_logprobs", "entropy"), out)
 
 
+def clip_v(
+    batch: Batch,
+    *,
+    mu: float = 8.5,
+    max_share: float = 0.0001,
+    out: Optional[ArrayLike] = None,
+) -> Any:
+    """Returns weights[t] to 0 at the response tokens with A_t < 0 at which a step would lower
+    the entropy of the policy most, by what it does to the whole vocabulary, and to 1 at the
+    rest (arXiv 2602.03392; Trinity-RFT, ClipVAdvantageFn):
+
+        D_t = entropy_drop[t] - p_t (entropy[t] + log p_t)    log p_t = old_logprobs[t]
+        w_t = 0 where A_t < 0 and D_t > mu std, else 1
+
+    with the standard deviation (n) of D over the n response tokens of the batch. Of these
+    tokens at most max(1, floor(max_share n)) have 0: those of the largest D, of equal ones
+    the first. A standard deviation below 1e-12 leaves out nothing. Masked tokens get 0.
+    Trinity-RFT leaves out tokens with A_t = 0 beyond the bound, too.
+
+    entropy_drop[t] is the mean of p (entropy[t] + log p) over what the old policy could
+    have sampled in the place of token t: the sum of p^2 (entropy[t] + log p) over the
+    vocabulary.
+
+    weights, role, old_logprobs, entropy, entropy_drop and advantages have one element per
+    token; weights may be any of those four float arrays. A wrong shape or option, or a
+    value of a response token that is not finite, is an error, and weights is not written.
+
+    mu: standard deviations from which on a token may be left out, above 0
+    max_share: share of the response tokens that are left out at most, in (0, 1]
+    out: the array for weights, float32.
+
+    An error is an InputError, which is a ValueError.
+    """
+    options = _generated.ClipVOptions(
+        number("mu", mu),
+        number("max_share", max_share),
+    )
+    return run_scheme("clip_v", batch, options, ("advantages", "old_logprobs", "entropy", "entropy_drop"), out)
+
+
 def rollout_correction(
     batch: Batch,
     *,
@@ -1252,6 +1293,16 @@ ENTRIES = (
         "weight", (), "clip_b",
         {"mu": 2.5},
         ("advantages", "old_logprobs", "entropy"),
+        True, "", {}, "",
+    ),
+    Entry(
+        "clip_v", (), "Clip_V",
+        "0 for the few advantages below 0 that lower the entropy most",
+        "2602.03392",
+        "0 where A < 0 and D is above `mu` standard deviations over the batch, else 1; D = Σp²(H + log p) - e^l_old (H + l_old), Σ over the vocabulary; at most max(1, ⌊`max_share` n⌋) tokens have 0, of the largest D",
+        "weight", (), "clip_v",
+        {"mu": 8.5, "max_share": 0.0001},
+        ("advantages", "old_logprobs", "entropy", "entropy_drop"),
         True, "", {}, "",
     ),
     Entry(

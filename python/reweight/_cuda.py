@@ -11,9 +11,12 @@ import math
 import sys
 import threading
 from ctypes import Structure, addressof, c_float, c_int32, c_int64, sizeof
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from . import _cuda_driver, _library
+import numpy as np
+import numpy.typing as npt
+
+from . import _answers, _cuda_driver, _library
 from ._arrays import BF16, F16, F32
 from ._backend import Apart
 from ._errors import InputError, choice, reported
@@ -115,6 +118,30 @@ class _Scratch:
         self.pieces = [base + start for start in starts]
 
 
+class _Memory:
+    """Memory of the device for the check of a kernel: a Place of _answers."""
+
+    _room = 1 << 21
+
+    def __init__(self, ordinal: int, device: _cuda_driver.Device) -> None:
+        self._ordinal, self._device, self._used = ordinal, device, 0
+        self._memory = _allocate(ordinal, self._room)
+
+    def put(self, x: npt.NDArray[Any]) -> int:
+        address: int = self._memory.data_ptr() + self._used
+        self._used += (x.nbytes + 255) & ~255
+        if self._used > self._room:
+            raise RuntimeError(f"cuda: the arrays of a check take more than {self._room} bytes")
+        contiguous = np.ascontiguousarray(x)
+        self._device.copy_in(address, contiguous.ctypes.data, x.nbytes, _stream(self._ordinal))
+        return address
+
+    def get(self, x: npt.NDArray[Any], address: int) -> npt.NDArray[Any]:
+        got = np.empty_like(x)
+        self._device.copy_out(got.ctypes.data, address, got.nbytes, _stream(self._ordinal))
+        return got
+
+
 # A batch without tokens: of a function of the CPU that gets it, all that is left is the
 # check of its options.
 _offsets, _group, _reward = (c_int64 * 2)(), c_int32(), c_float()
@@ -132,8 +159,11 @@ class CUDA:
     """A GPU, by its number: a Backend. What only the device can see is in its status word,
     which check() reads; the outputs that depend on it are NaN until then."""
 
-    def __init__(self, ordinal: int) -> None:
-        self._ordinal = ordinal
+    def __init__(self, ordinal: int, checked: bool = False, teams: bool = True) -> None:
+        self._ordinal, self._teams = ordinal, teams
+        self._trusted: Optional[Set[str]] = set() if checked else None  # kernels; None: all
+        self._wrong: Dict[str, str] = {}  # what is, by kernel
+        self._lock = threading.Lock()
         self._device = _cuda_driver.device(ordinal)
         stream = _stream(ordinal)
         self._device.not_captured(stream, "want a call of reweight.prepare before that, because memory is allocated")
@@ -144,13 +174,42 @@ class CUDA:
         self._device.synchronize()
 
     def _launch(self, name: str, ctas: int, params: Structure) -> None:
-        self._device.launch(name, ctas, params, _stream(self._ordinal))
+        if self._trusted is not None and name not in self._trusted:
+            self.prepare([name])
+        self._device.launch(name, ctas, params, _stream(self._ordinal), self._teams)
+
+    def _trust(self, name: str) -> None:
+        """Compares a kernel with the CPU, once, with those that are launched with it. A wrong one is an error."""
+        with self._lock:
+            if self._trusted is None or name in self._trusted:
+                return
+            together = _answers.group(name)
+            if together and name not in self._wrong:
+                for teams in (True, False) if together == (name,) and _cuda_driver.KERNELS[name].team else (True,):
+                    plain = CUDA(self._ordinal, teams=teams)
+                    memory = _Memory(self._ordinal, self._device)
+                    try:
+                        wrong = _answers.difference(name, plain, memory)
+                        plain.check()
+                    except InputError as error:  # what is right has been called wrong
+                        wrong = str(error)
+                    if wrong:
+                        self._wrong.update(dict.fromkeys(together, wrong))
+            if name in self._wrong:
+                raise RuntimeError(
+                    f"cuda: kernel {' or '.join(together)} is wrong on {self._device.name} with its driver for CUDA "
+                    f"{self._device.version}: {self._wrong[name]}. With the environment variable REWEIGHT_GPU=off no "
+                    "GPU is used; with REWEIGHT_GPU=unchecked it is used without this check"
+                )
+            self._trusted.update(together or (name,))
 
     def _fill(self, address: int, value: int, size: int) -> None:
         self._device.fill(address, value, size, _stream(self._ordinal))
 
     def prepare(self, names: List[str]) -> None:
         self._device.prepare(names, _stream(self._ordinal))
+        for name in names:
+            self._trust(name)
 
     def check(self) -> None:
         error = Error()
@@ -494,14 +553,15 @@ def backend(ordinal: int) -> CUDA:
         return found
     with _lock:
         if ordinal not in _backends:
-            _backends[ordinal] = CUDA(ordinal)
+            _backends[ordinal] = CUDA(ordinal, _cuda_driver.checked())
         return _backends[ordinal]
 
 
 def prepare(
     device: Any = None, *, dtypes: Optional[Sequence[Any]] = None, functions: Optional[Sequence[str]] = None
 ) -> None:
-    """Opens a GPU and has its driver compile the kernels of functions.
+    """Opens a GPU, has its driver compile the kernels of functions, and compares each with the CPU on a few rows or
+    tokens: a kernel that gives other bits is an error.
 
     Without it the first call of each function does that. It takes up to seconds in each
     process, longer where the driver has no cache on disk, and waits for all work on the GPU.

@@ -51,6 +51,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "cuFuncSetAttribute": [c_void_p, c_int, c_int],
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": [POINTER(c_int), c_void_p, c_int, c_size_t],
     "cuLaunchKernel": [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, POINTER(c_void_p)],
+    "cuMemcpyHtoDAsync_v2": [c_uint64, c_void_p, c_size_t, c_void_p],
     "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
     "cuMemsetD8Async": [c_uint64, c_ubyte, c_size_t, c_void_p],
     "cuStreamIsCapturing": [c_void_p, POINTER(c_int)],
@@ -107,9 +108,9 @@ class _Library:
         if "cuDriverGetVersion" in self._functions:
             version = c_int()
             self.call("cuDriverGetVersion", byref(version))
+            self.version = f"{version.value // 1000}.{version.value % 1000 // 10}"  # of CUDA
             if version.value < _OLDEST_DRIVER:
-                major, minor = version.value // 1000, version.value % 1000 // 10
-                raise RuntimeError(f"cuda: the driver is for CUDA {major}.{minor}, want 11.0 or newer")
+                raise RuntimeError(f"cuda: the driver is for CUDA {self.version}, want 11.0 or newer")
         for name in _FUNCTIONS:
             if name not in self._functions:
                 raise RuntimeError(f"cuda: the driver's library has no {name}")
@@ -192,6 +193,7 @@ class Device:
         name = create_string_buffer(256)
         library.call("cuDeviceGetName", name, len(name) - 1, device)
         self.name = name.value.decode(errors="replace")
+        self.version = library.version
         if major < _OLDEST_CAPABILITY:
             raise RuntimeError(
                 f"cuda: device {ordinal}, {self.name}, has compute capability {major}.{minor}, "
@@ -233,14 +235,14 @@ class Device:
         for name in missing:
             self._find(name)
 
-    def launch(self, name: str, ctas: int, params: Structure, stream: int) -> None:
-        """Queues a kernel on a stream, with as many CTAs as are of use, at least 1. The
+    def launch(self, name: str, ctas: int, params: Structure, stream: int, teams: bool = True) -> None:
+        """Queues a kernel on a stream, with as many CTAs as are of use, at least 1, and with teams if they may be. The
         driver copies params before it returns."""
         if name not in self._kernels:
             self.prepare([name], stream)
         handle, alone, team = self._kernels[name]
         ctas = max(1, ctas)
-        shape = team if ctas <= team.most else alone
+        shape = team if teams and ctas <= team.most else alone
         size = c_size_t(sizeof(params))
         extra = _Extra(_LAUNCH_BUFFER, addressof(params), _LAUNCH_SIZE, addressof(size), _LAUNCH_END)
         grid = min(ctas, shape.most)
@@ -257,6 +259,17 @@ class Device:
         self._call("cuMemcpyDtoHAsync_v2", addressof(buffer), address, sizeof(buffer), stream)
         self.synchronize()
         self._filled.remove(buffer)
+
+    def copy_in(self, address: int, source: int, size: int, stream: int) -> None:
+        """Copies memory of the process to the device, and waits."""
+        self._call("cuMemcpyHtoDAsync_v2", address, source, size, stream)
+        self.synchronize()
+
+    def copy_out(self, destination: int, address: int, size: int, stream: int) -> None:
+        """Waits for all work on the device, and copies memory of it to the process."""
+        self.synchronize()
+        self._call("cuMemcpyDtoHAsync_v2", destination, address, size, stream)
+        self.synchronize()
 
     def synchronize(self) -> None:
         """Waits for all work on the device."""
@@ -307,9 +320,20 @@ _library: _Library | None = None
 _devices: dict[int, Device] = {}
 
 
+def checked() -> bool:
+    """Says whether the kernels of a GPU are compared with the CPU first. Raises an error if no GPU is to be used."""
+    said = os.environ.get("REWEIGHT_GPU", "")
+    if said == "off":
+        raise RuntimeError("cuda: REWEIGHT_GPU is off: give tensors on the CPU")
+    if said not in ("", "unchecked"):
+        raise InputError("REWEIGHT_GPU", f'is "{said}", want off, unchecked or nothing')
+    return said == ""
+
+
 def device(ordinal: int) -> Device:
     """Returns the device of that number, which is opened when it is first asked for."""
     global _library
+    checked()
     found = _devices.get(ordinal)
     if found is not None:
         return found

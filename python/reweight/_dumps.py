@@ -24,7 +24,7 @@ FREE_EXPANSION, MOST_EXPANSION = 64 << 20, 250
 _PER_TOKEN = (
     *("role", "mask", "token_ids", "span_ids", "ref_energy", "entropy", "old_logprobs", "logprobs", "ref_logprobs"),
     *("ref_entropy", "advantages", "values", "rollout_logprobs", "token_rewards", "returns", "new_values"),
-    *("teacher_logprobs", "sum_sq_probs", "actfocus_weights", "aem_factors"),
+    *("teacher_logprobs", "sum_sq_probs", "entropy_drop", "actfocus_weights", "aem_factors"),
 )
 _LISTS = (*_PER_TOKEN, "anchors", "span_rewards", "reward_parts")
 

@@ -148,6 +148,7 @@ PROBLEMS = {
     83: ("", "is 0 like clip_high, want one that is not 0, as in the defaults of reweight.ClipCov"),
     84: ("d", "is {}, want a number above 0, or +Inf"),
     85: ("", "is given, want none: this policy has no weights of tokens"),
+    86: ("ni", "is {}, whose kernel {} computes other bits than portable on this CPU: use portable"),
 }
 
 # The arguments by their numbers.
@@ -261,6 +262,8 @@ ARGUMENTS = {
     107: "cov_low",
     108: "cov_share",
     109: "mu",
+    110: "entropy_drop",
+    111: "max_share",
 }
 
 # ---- reweight.h ----
@@ -378,6 +381,7 @@ class Batch(Structure):
     new_values: Optional[int]
     teacher_logprobs: Optional[int]
     sum_sq_probs: Optional[int]
+    entropy_drop: Optional[int]
     reward_parts: Optional[int]
     parts: int
     _fields_ = [
@@ -404,6 +408,7 @@ class Batch(Structure):
         ("new_values", c_void_p),
         ("teacher_logprobs", c_void_p),
         ("sum_sq_probs", c_void_p),
+        ("entropy_drop", c_void_p),
         ("reward_parts", c_void_p),
         ("parts", c_int64),
     ]
@@ -755,6 +760,17 @@ class ClipBOptions(Structure):
     ]
 
 
+class ClipVOptions(Structure):
+    """reweight_clip_v_options."""
+
+    mu: float
+    max_share: float
+    _fields_ = [
+        ("mu", c_double),
+        ("max_share", c_double),
+    ]
+
+
 class RolloutCorrectionOptions(Structure):
     """reweight_rollout_correction_options."""
 
@@ -859,6 +875,7 @@ DEFAULT_GDPO = GDPOOptions(1e-06, 1, None)
 DEFAULT_EMPG = EMPGOptions(1, 1, 0.05)
 DEFAULT_ENTROPY_MASK = EntropyMaskOptions(0.2)
 DEFAULT_CLIP_B = ClipBOptions(2.5)
+DEFAULT_CLIP_V = ClipVOptions(8.5, 0.0001)
 DEFAULT_ROLLOUT_CORRECTION = RolloutCorrectionOptions(0, 0, 0, 2, 0)
 DEFAULT_REJECT = RejectOptions(0, 0.5, 2)
 DEFAULT_FIPO = FIPOOptions(32, 10, 0.2, 1, 4)
@@ -907,6 +924,7 @@ FUNCTIONS: Dict[str, List[Any]] = {
     "empg": [c_void_p, POINTER(Batch), POINTER(EMPGOptions)],
     "entropy_mask": [c_void_p, POINTER(Batch), POINTER(EntropyMaskOptions)],
     "clip_b": [c_void_p, POINTER(Batch), POINTER(ClipBOptions)],
+    "clip_v": [c_void_p, POINTER(Batch), POINTER(ClipVOptions)],
     "rollout_correction": [c_void_p, POINTER(Batch), POINTER(RolloutCorrectionOptions)],
     "reject": [c_void_p, POINTER(Batch), POINTER(RejectOptions)],
     "off_policy_mask": [c_void_p, POINTER(Batch), POINTER(OffPolicyMaskOptions)],

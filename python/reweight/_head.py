@@ -142,6 +142,8 @@ class Head:
                 factor(name, x / y, f" times the {other}", 1e-37, 1e37)
         self.slope = scale / self.temperature  # of z with respect to W h + b, at 0
         self.dtype, self.product = dtype, product_dtype(dtype, weight.device)
+        # The dtype of logits: a softcap is not computed in 16 bits.
+        self.logit = self.product if self.softcap is None else torch.promote_types(self.product, torch.float32)
         self.group = group_of(group)
         self.first = sum(sizes[: self.group.rank()]) if group else 0  # the first id of this process
         self.vocab, size = sum(sizes), weight.shape[0]
@@ -192,7 +194,7 @@ class Head:
             torch.addmm(self.cast(self.bias[tile]), x, weight, beta=slope, alpha=slope, out=z)
         if self.softcap is None:
             return z
-        capped = z.to(torch.promote_types(z.dtype, torch.float32))  # the same memory where that is its dtype
+        capped = z.to(self.logit)  # the same memory where that is its dtype
         capped.tanh_().mul_(self.softcap / self.temperature)
         return capped
 
@@ -225,7 +227,7 @@ class Rows:
         self.x = head.cast(hidden)
         self.ids = ids.long()
         self.wrong = (self.ids < 0) | (self.ids >= head.vocab)  # on a GPU; elsewhere it is an error before
-        if held:
+        if held and head.logit == head.product:  # otherwise the logits have memory of their own
             self.buffers = [head.buffer(len(ids)) for _ in head.tiles]
         else:
             self.buffers = [head.buffer(len(ids))] * len(head.tiles)
@@ -459,24 +461,30 @@ def loss(
     options: _generated.LossOptions,
     to: Gradients,
     scalars: Tensor,
+    memory: int,
 ) -> Tensor:
     """The gradient of the loss with respect to the log-probabilities, its scalars, and the gradients of what made them.
 
     The gradient of a token's log-probability depends on no other. So the rows take turns: when the log-probabilities
     of some are there, the loss of the whole batch, with any others for the rest, gives their gradients. Their logits
-    are not computed a second time for these: they are held, a quarter of all. Two cases are other matters. Parts of
-    the gradient of a weight in 16 bits that are rounded and added lose digits, and a sum in float32 would take more
-    memory than the logits. And the policies with a factor of the sequence, or that choose tokens, need all
-    log-probabilities. There all rows take one turn, and their logits are computed twice.
+    are not computed a second time for these: they are held, so many that they take at most so many bytes of memory, or
+    with 0 a quarter of all. Two cases are other matters. Parts of the gradient of a weight in 16 bits that are rounded
+    and added lose digits, and a sum in float32 would take more memory than the logits. And the policies with a factor
+    of the sequence, or that choose tokens, need all log-probabilities. There all rows take one turn, and their logits
+    are computed twice unless the memory holds all.
     """
     counted: Tensor = batch.role != 0
     _check_ids(ids, counted, head.vocab)
     where = _where(counted)
     n = where.stop if isinstance(where, slice) else len(where)
     backward = any(t is not None for t in to)
-    held = backward and head.product == head.weight.dtype and head.product in (torch.float32, torch.float64)
-    held = held and not _schemes.by_batch(options)
-    turn = min(max(64, -(-n // 4)), 1024) if held else n
+    turns = head.product == head.weight.dtype and head.product in (torch.float32, torch.float64)
+    turns = turns and not _schemes.by_batch(options)
+    rows_held = min(max(64, -(-n // 4)), 1024)
+    if memory > 0:  # with the longest part of the vocabulary: all processes have the same turns
+        rows_held = memory // (max(head.sizes) * head.logit.itemsize)
+    turn = min(max(rows_held, 1), n) if turns else n
+    held = backward and (turns or 0 < memory and rows_held >= n)
     logprobs = batch.old_logprobs.clone()
     batch.logprobs = logprobs
     grad = torch.empty_like(logprobs)

@@ -64,7 +64,50 @@ def _token_stats(
         if ids.is_cpu:
             _rows._check_ids(view("ids", ids, (I32, I64)), logits.shape[-1])
         return _forward64(logits, ids, temperature, entropy, squares)
-    return _rows.without_lse(logits, ids, temperature, entropy, squares, torch.get_num_threads())
+    results = _results(logits, ids, temperature, entropy, squares)
+    l, h, q = (logits.new_empty(0, dtype=torch.float32) if r is None else r for r in results)
+    return l, h, q
+
+
+_Results = Tuple[Tensor, Optional[Tensor], Optional[Tensor]]
+
+
+def _results(logits: Tensor, ids: Tensor, temperature: float, entropy: bool, squares: bool) -> _Results:
+    """The results, None for those that are not wanted."""
+    # In less time than torch.empty takes.
+    l = torch.empty_like(ids, dtype=torch.float32, memory_format=torch.contiguous_format)
+    h = torch.empty_like(l) if entropy else None
+    q = torch.empty_like(l) if squares else None
+    _rows.write_token_stats(logits, ids, (None, h, l, q), temperature, torch.get_num_threads())
+    return l, h, q
+
+
+def token_stats_directly(logits: Tensor, ids: Any, temperature: Any, entropy: Any, squares: Any) -> Optional[_Results]:
+    """The results without a gradient and without the operator, whose way through PyTorch takes longer than small rows
+    do. None where something would see the operator, and where an argument is wrong: its checks say how."""
+    if torch.compiler.is_compiling():
+        return None
+    try:
+        if not (_unseen(logits, ids) and type(temperature) in (float, int) and type(entropy) is type(squares) is bool):
+            return None
+        return _results(logits, ids.contiguous(), temperature, entropy, squares)
+    except (TypeError, ValueError):
+        return None
+
+
+_C: Any = torch._C
+_USUAL = (_C.DispatchKeySet(_C.DispatchKey.BackendSelect) | _C.DispatchKeySet(_C.DispatchKey.ADInplaceOrView)).raw_repr()
+
+
+def _unseen(logits: Tensor, ids: Any) -> bool:
+    """Whether an operator on these would do nothing but run its kernel, or its kernel refuses them: they are plain tensors
+    on the CPU, and this thread has no mode, transform of functions, tracer or profiler. Each of these has a dispatch
+    key, but for modes of functions and profilers."""
+    if type(logits) not in (Tensor, torch.nn.Parameter) or type(ids) is not Tensor or not logits.is_cpu:
+        return False
+    if _C._dispatch_tls_local_include_set().raw_repr() | _USUAL != _USUAL or _C._len_torch_function_stack():
+        return False
+    return not torch.autograd.profiler._is_profiler_enabled
 
 
 def _token_stats_fake(
@@ -261,11 +304,12 @@ def _linear_loss(
 ) -> Tuple[Tensor, ...]:
     """The results of loss, and the gradients with respect to hidden, weight and bias; those that are not wanted are
     empty."""
-    form, arrays, options, wanted = rest[:4], rest[4:11], _loss_options(*rest[11:-1]), rest[-1]
+    form, arrays, options, memory, wanted = rest[:4], rest[4:11], _loss_options(*rest[11:-2]), *rest[-2:]
     role, seq_offsets, span_ids, old_logprobs, advantages, ref_logprobs, weights = arrays
     batch = _batch(role, seq_offsets, span_ids, old_logprobs, old_logprobs, advantages, ref_logprobs)
     said = [("group", f"computes linear_loss of {_generated.POLICIES[options.policy]}")]
     said += [(name, f"is {getattr(options, name)}") for name, *_ in options._fields_]
+    said.append(("memory", f"is {memory or None}"))
     for name, t in (("seq_offsets", seq_offsets), ("span_ids", span_ids)):
         said.append((name, "is None" if t is None else f"has the checksum {_head.checksum(t)}"))
     for name, t in (("ref_logprobs", ref_logprobs), ("weights", weights)):
@@ -275,7 +319,7 @@ def _linear_loss(
     gradients = _head.empty_gradients(hidden, weight, bias, wanted)
     scalars = role.new_empty(_SCALARS, dtype=torch.int64)
     head = _head.Head(weight, bias, ids.numel(), sizes, *form)
-    grad = _head.loss(head, hidden, ids, batch, weights, options, _to(gradients, wanted), scalars)
+    grad = _head.loss(head, hidden, ids, batch, weights, options, _to(gradients, wanted), scalars, memory)
     return _value(scalars), grad, scalars, *gradients
 
 
@@ -428,7 +472,7 @@ value_loss = _define(
     _value_loss_fake,
 )
 linear_loss = _define(
-    f"linear_loss({_HEAD}, {_LOSS}, bool[] wanted) -> "
+    f"linear_loss({_HEAD}, {_LOSS}, SymInt memory, bool[] wanted) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _linear_loss,
     _linear_loss_fake,

@@ -23,6 +23,7 @@ from ._arrays import (
     check_shape,
     empty,
     inner_contiguous,
+    new,
     not_contiguous,
     view,
 )
@@ -115,17 +116,13 @@ def token_stats(
     return TokenStats(*[None if r is None else r.owner for r in results])
 
 
-def without_lse(
-    logits: ArrayLike, ids: ArrayLike, temperature: float, entropy: bool, squares: bool, workers: int
-) -> Tuple[Any, Any, Any]:
-    """Returns three of the results of token_stats: logprobs, entropy and log_sum_sq_probs. Without entropy or squares
-    the second or the third is empty."""
+def write_token_stats(
+    logits: ArrayLike, ids: ArrayLike, results: Sequence[Optional[Any]], temperature: float, workers: int
+) -> None:
+    """Writes those of a TokenStats that are not None: new tensors with an element per row, one after another."""
     x = view("logits", logits, (F32, BF16, F16))
-    shape = _rows_shape("logits", x)
-    y = _per_row("ids", ids, (I32, I64), shape, x)
-    logprobs, h, q = (empty(x, shape if wanted else (0,), F32) for wanted in (True, entropy, squares))
-    _token_stats(x, y, [None, h if entropy else None, logprobs, q if squares else None], temperature, workers)
-    return logprobs.owner, h.owner, q.owner
+    y = _per_row("ids", ids, (I32, I64), _rows_shape("logits", x), x)
+    _token_stats(x, y, [None if t is None else new(t, F32, x.device) for t in results], temperature, workers)
 
 
 def _token_stats(

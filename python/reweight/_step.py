@@ -63,11 +63,10 @@ class Step:
         credit had last, if that still exists: as reweight.show has it. None: ids are shown.
     """
 
-    def __init__(self, name: str, named: List[Entry], entries: List[Entry]) -> None:
+    def __init__(self, name: str, entries: List[Entry]) -> None:
         self.name = name
         self.entries = tuple(entries)
         self.vocab: Any = None
-        self._named = named
         self._last: Optional["weakref.ref[Batch]"] = None
         self.options: Dict[str, Dict[str, Any]] = {e.name: dict(e.defaults) for e in (_BY_NAME["group_norm"], _UNIFORM, *entries)}
         for e in entries:
@@ -311,4 +310,4 @@ def scheme(names: str) -> Step:
     entries.sort(key=lambda e: (KINDS.index(e.kind), ENTRIES.index(e)))
     if len(named) > 1 and named[0] is _UNIFORM:  # which the others change
         del named[0]
-    return Step("+".join(e.name for e in named), named, entries)
+    return Step("+".join(e.name for e in named), entries)

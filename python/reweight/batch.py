@@ -72,6 +72,7 @@ class Batch:
         throughout a trajectory that has none.
     sum_sq_probs: float32 [T], sum of the squared probabilities of the vocabulary, old policy:
         e^log_sum_sq_probs of token_stats.
+    entropy_drop: float32 [T], sum of p^2 (entropy + log p) over the vocabulary, old policy.
     token_rewards: float32 [T], reward of each token.
     reward_parts: float32 [S, K], the K parts of each outcome reward, K at least 1.
     anchors: int32 [N], one per span that span_ids numbers: number of the state before it.
@@ -111,6 +112,7 @@ class Batch:
     actfocus_weights: Optional[ArrayLike] = None
     aem_factors: Optional[ArrayLike] = None
     sum_sq_probs: Optional[ArrayLike] = None
+    entropy_drop: Optional[ArrayLike] = None
 
 
 class Bound(NamedTuple):
@@ -241,8 +243,10 @@ def _spans(
     begins[1:] &= ~response[:-1]
     first = offsets[:-1][offsets[:-1] < offsets[1:]]  # of trajectories that have tokens
     begins[first] = response[first]
-    spans = np.cumsum(begins, dtype=np.int32) - np.int32(1)
-    spans[~response] = -1
+    starts = np.flatnonzero(begins)
+    numbers = np.arange(-1, len(starts), dtype=np.int32)  # -1 is of what stands before the first run
+    spans = np.repeat(numbers, np.diff(starts, prepend=0, append=len(response)))
+    np.copyto(spans, np.int32(-1), where=~response)
     return spans
 
 

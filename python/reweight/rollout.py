@@ -41,6 +41,7 @@ _PER_TOKEN = {
     "new_values": (F32,),
     "teacher_logprobs": (F32,),
     "sum_sq_probs": (F32,),
+    "entropy_drop": (F32,),
     "actfocus_weights": (F32,),
     "aem_factors": (F32,),
 }

@@ -84,6 +84,10 @@ def token_stats(  # type: ignore[misc]  # the others leave the options' names to
     _check_backward_only()
     _check_tensor("logits", logits)
     wants_gradient = torch.is_grad_enabled() and logits.requires_grad
+    if not wants_gradient:
+        direct = _operators.token_stats_directly(logits, ids, temperature, entropy, log_sum_sq_probs)
+        if direct is not None:
+            return direct if log_sum_sq_probs else direct[:2]
     _check_rows("logits", logits, ids, wants_gradient)
     if logits.dim() > 3:
         raise InputError("logits", f"has the shape {list(logits.shape)}, want [N, V], [B, T, V] or [V]")
@@ -211,6 +215,7 @@ def linear_loss(
     softcap: Optional[float] = None,
     logit_scale: float = 1.0,
     chunk: Optional[int] = None,
+    memory: Optional[int] = None,
     group: Any = None,
     **options: Any,
 ) -> Tuple[Tensor, reweight.LossResult]:
@@ -222,7 +227,11 @@ def linear_loss(
     rows at a time (at least 64 and at most 1,024), and that is what they take of memory. With one
     in 16 bits they are computed twice, as linear_token_stats does, so that its gradient is rounded
     once; and so they are of gspo, grpo_s, vespo and gmpo, which need all log-probabilities of a
-    sequence first, and of clip_cov and kl_cov, which need those of the batch. The other arguments are those of linear_token_stats and of loss.
+    sequence first, and of clip_cov and kl_cov, which need those of the batch.
+
+    memory is how many bytes of logits may be held at a time. The more rows, the faster; where all
+    fit (4 bytes for each of N V logits, on a CPU of 16-bit weights too), they are computed once,
+    whatever the weight and the policy. The other arguments are those of linear_token_stats and of loss.
     """
     _check_backward_only()
 
@@ -231,7 +240,9 @@ def linear_loss(
         of_loss = _loss_arguments(batch, weights, options, ids.shape)
         if of_loss[0].shape != ids.shape:
             raise InputError("role", f"has the shape {list(of_loss[0].shape)}, want {list(ids.shape)} like ids")
-        return *head, *of_loss, wanted
+        if memory is not None and integer("memory", memory, 64) < 1:
+            raise InputError("memory", f"is {memory}, want at least 1")
+        return *head, *of_loss, memory or 0, wanted
 
     value, grad, scalars, *_ = _operators.linear_loss(*_of_all(group, (hidden, weight, ids), arguments))
     return value, _loss_result(grad, scalars)

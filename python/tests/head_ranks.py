@@ -89,7 +89,7 @@ def near(rank, sizes, group):
         parts = hidden, cut(weight, rank, sizes), cut(bias, rank, sizes)
         options = dict(bias=parts[2], chunk=chunk, group=group)
         stats = linear_token_stats(*parts[:2], ids, lse=True, log_sum_sq_probs=True, **options)
-        value, _ = linear_loss(*parts[:2], ids, batch, policy=reweight.PPO(clip_low=1, clip_high=9), **options)
+        value, _ = linear_loss(*parts[:2], ids, batch, policy=reweight.PPO(clip_low=1, clip_high=9), memory=chunk, **options)
         got = torch.autograd.grad(stats[0].sum() + stats[1].sum(), parts), torch.autograd.grad(value, parts)
         lse = torch.logsumexp(exact[0] @ exact[1].t() + exact[2], -1)
         pairs = zip((*stats, value, *got[0], *got[1]), (chosen_of, h, lse, torch.logsumexp(2 * l, -1), want, *of))
@@ -162,6 +162,8 @@ def refused(rank, sizes, group):
         "log_sum_sq_probs": dict(log_sum_sq_probs=True),
     }
     of_loss = {
+        "memory": dict(memory=4000),
+        "memory 0": dict(memory=0),
         "policy": dict(policy="gspo"),
         "an unknown policy": dict(policy="gsop"),
         "an unknown option": dict(cliplow=1),

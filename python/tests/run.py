@@ -7,6 +7,7 @@ end of its tests. PyTorch has one thread in each process: with more, the process
 """
 
 import concurrent.futures
+import importlib.util
 import os
 import re
 import subprocess
@@ -21,6 +22,8 @@ LONG = (
     "test_trl test_models test_main test_trl_audit test_operators test_audit test_head test_audit_many test_torch test_process "
     "test_example test_docs test_cuda"
 ).split()
+# This tests tables of a study, whatever the versions are: it runs beside PyTorch alone.
+ONCE = ("test_words",)
 # These test what PyTorch's threads do, and have as many as it takes.
 THREADS = ("test_head", "test_operators", "test_process", "test_torch")
 ENDS = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED|NO TESTS RAN)(?: \((?:.*, )?skipped=(\d+).*\))?", re.MULTILINE)
@@ -44,6 +47,8 @@ def run(module):
 
 def main():
     modules = sorted(path.stem for path in FOLDER.glob("test_*.py"))
+    if importlib.util.find_spec("torch") is None:
+        modules = [m for m in modules if m not in ONCE]
     modules.sort(key=lambda m: LONG.index(m) if m in LONG else len(LONG))
     begin, ran, skipped, failed = time.monotonic(), 0, 0, []
     cpus = len(os.sched_getaffinity(0))

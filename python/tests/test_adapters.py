@@ -25,7 +25,7 @@ from reweight.adapters._advantages import AGGREGATIONS
 from reweight.adapters._hooks import find_hook, replace, when_imported
 from reweight.adapters._report import Report
 from reweight.adapters._watch import Watch
-from support import needs_torch, run_python, torch
+from support import LAKES, TESTDATA, needs_torch, read_safetensors, run_python, torch
 
 CREDITS = {
     "both": Credit(),
@@ -463,9 +463,9 @@ class MultiplierTest(Case):
         full = reweight.Batch(
             r.role, r.seq_offsets, r.group_ids, r.scores, r.span_ids, old_logprobs=r.old_logprobs, entropy=r.entropy,
             advantages=r.advantages, token_rewards=token_rewards, sum_sq_probs=np.exp(r.logprobs),
-            span_rewards=np.concatenate(self.turn_rewards()), **given,
+            entropy_drop=r.entropy**2, span_rewards=np.concatenate(self.turn_rewards()), **given,
         )  # fmt: skip
-        given.update(sum_sq_probs=full.sum_sq_probs, span_rewards=self.turn_rewards())
+        given.update(sum_sq_probs=full.sum_sq_probs, entropy_drop=full.entropy_drop, span_rewards=self.turn_rewards())
         computed = 0
         for name in self.computable():
             with self.subTest(name):
@@ -500,6 +500,49 @@ class MultiplierTest(Case):
         want = reweight.gtpo(reweight.Batch(role, r.seq_offsets, r.group_ids, r.scores, entropy=np.nan_to_num(entropy)))
         self.assertBits(token_advantages(None, r.mask, **arguments), want)
         self.assertEqual(log["credit/not_finite"], 2)
+
+    def test_states(self):
+        """GiGPO: the states of turns that the loss lacks are left out, the outcome comes with the last turn, and the reward of an
+        episode has all; in one process and in two."""
+        mask = np.array([[1, 1, 0, 1, 1, 0, 1, 1], [1, 0, 1, 1, 0, 0, 1, 0], [1, 1, 1, 0, 0, 1, 1, 0], [0] * 8], np.uint8)
+        lost = mask.copy()
+        lost[0, 3:5], lost[1, 0], lost[2] = 0, 0, 0
+        rewards = np.array([1, -2, 0.5, 0.25], np.float32)
+        more = dict(credit=Credit("gigpo"), aggregation="token_sum")
+        turns, states = [[0.5, 1, 2], [4, 8, 16], [32, 64], [128, 256]], [["a", "b", 3], ("x", "a", "3"), ["q", "a"], []]
+        got = token_advantages(None, lost, sampled=mask, rewards=rewards, span_rewards=turns, anchors=states, group_ids=[5] * 4, **more)
+        want = reweight.Batch(lost.reshape(-1), np.arange(5) * 8, np.zeros(4, np.int32), np.array([4.5, 26, 96.5, 384.25], np.float32))
+        want.span_ids = reweight.spans_from_mask(want.role, want.seq_offsets)
+        want.anchors, want.span_rewards = np.array([0, 1, 0, 1], np.int32), np.array([1.5, 3, 8, 14], np.float32)
+        self.assertBits(got.reshape(-1), reweight.gigpo(want))
+        sent, parts = [], []
+        for rank in None, 0, 1:
+            for i in range(2):
+                if rank in (None, i):
+                    cut = slice(2 * i, 2 * i + 2)
+                    gather = (lambda x: (sent.append(x) or [x], 0)) if rank is None else (lambda x: (sent, rank))
+                    of = dict(rewards=rewards[cut], span_rewards=turns[cut], anchors=states[cut], group_ids=[5] * 2)
+                    parts.append(token_advantages(None, lost[cut], sampled=mask[cut], gather=gather, **of, **more))
+        self.assertBits(np.concatenate(parts[2:]), got)
+        part = np.array([1, -2, np.nan, 0.25], np.float32)
+        unscored = token_advantages(None, mask, rewards=part, span_rewards=turns, anchors=[*states[:3], [1]], group_ids=[5] * 4, **more)
+        rows_of = [0, 1, 3]
+        scored = token_advantages(
+            None, mask[rows_of], rewards=part[rows_of], span_rewards=[turns[i] for i in rows_of], anchors=[*states[:2], [1]], group_ids=[5] * 3, **more
+        )  # fmt: skip
+        self.assertBits(unscored[rows_of], scored)
+        self.assertFalse(unscored[2].any())
+        of_turn = "want a list of integers or strings, one for each turn of the trajectory"
+        for wrong, message in (
+            (None, "anchors is None, want 4, the states before the turns of each trajectory"),
+            (states[:3], "anchors has 3 elements, want 4, the states before the turns of each trajectory"),
+            ([["a"], *states[1:]], "anchors[0] has 1 states, want 3, one for each turn of the trajectory"),
+            ([states[0], "abc", *states[2:]], f"anchors[1] is a str, {of_turn}"),
+            ([states[0], [1, 2.5, 3], *states[2:]], f"anchors[1] is a list, {of_turn}"),
+        ):
+            with self.subTest(message), self.assertRaises(reweight.InputError) as caught:
+                token_advantages(None, lost, sampled=mask, rewards=rewards, span_rewards=turns, anchors=wrong, group_ids=[5] * 4, **more)
+            self.assertEqual(str(caught.exception), message)
 
     def test_turn_rewards(self):
         """A turn whose tokens the loss lacks gives its reward to the turn before it, and a trajectory without a token all its
@@ -659,7 +702,7 @@ class MultiplierTest(Case):
             for layout, (mask, more) in layouts.items():
                 for aggregation in AGGREGATIONS:
                     with self.subTest(name, layout=layout, aggregation=aggregation):
-                        arrays = "old_logprobs ref_logprobs teacher_logprobs rollout_logprobs logprobs entropy values sum_sq_probs".split()
+                        arrays = "old_logprobs ref_logprobs teacher_logprobs rollout_logprobs logprobs entropy values sum_sq_probs entropy_drop".split()
                         log = {}
                         got = token_advantages(
                             mask, mask, credit=Credit(name), aggregation=aggregation, token_ids=mask, tokenizer=Tokenizer([]),
@@ -703,6 +746,22 @@ class MultiplierTest(Case):
                 self.assertNear(logs[1]["credit/grad_scale"], want, 1e-5)
         with self.assertRaisesRegex(reweight.InputError, "keep is 'sum', want None or \"norm\""):
             Credit(keep="sum")
+
+    def test_keep_of_rollouts(self):
+        """Under a mean over tokens that number is from 0.95 to 1.002 on the rollouts in testdata, as trainers.md says."""
+        for path in (*LAKES, TESTDATA / "large" / "smollm2-words.safetensors"):
+            arrays, _ = read_safetensors(path)
+            names = "role seq_offsets rewards group_ids".split()
+            advantages, _ = reweight.scheme("group_norm").credit(reweight.Batch(**{name: arrays[name] for name in names}))
+            split = lambda x: np.split(x, arrays["seq_offsets"][1:-1])
+            mask, actions = split(arrays["role"] != reweight.MASKED), split(arrays["role"] == reweight.ACTION)
+            for alpha in (0.3, 0.1):
+                plain, kept = (
+                    np.concatenate(token_advantages(split(advantages), mask, actions=actions, credit=Credit("actfocus", alpha=alpha, keep=keep)))
+                    for keep in (None, "norm")
+                )
+                number = np.abs(kept).sum(dtype=np.float64) / np.abs(plain).sum(dtype=np.float64)
+                self.assertTrue(0.95 < number < 1.002, (path.name, alpha, number))
 
     def test_baseline(self):
         """Uniform weights change nothing, to the bit, and have the scalars of actions."""
@@ -827,6 +886,8 @@ class HookTest(unittest.TestCase):
             with mock.patch.dict(sys.modules):
                 when_imported("acme.inner", lambda: acted.append(self.find()))
                 self.assertEqual((acted, "acme" in sys.modules), ([], False))
+                self.assertIsNotNone(importlib.util.find_spec("acme.inner"))  # as others ask whether it is there
+                self.assertEqual(acted, [])
                 inner = importlib.import_module("acme.inner")
                 self.assertEqual(acted, [(inner.Trainer, "step")])
                 when_imported("acme.inner", lambda: acted.append("now"))

@@ -1,9 +1,9 @@
 """The adapters against the trainers' own code, on the CPU.
 
 Each test takes a checkout of a trainer by an environment variable, and is skipped without:
-REWEIGHT_NEMO_RL=/path/to/RL, REWEIGHT_SLIME, REWEIGHT_PRIME_RL. Of the checkout the modules that a
-test names are run as they are. All else that they import and that is not installed is replaced by
-stubs.
+REWEIGHT_NEMO_RL=/path/to/RL, REWEIGHT_SLIME, REWEIGHT_PRIME_RL, REWEIGHT_SKYRL, of which a wheel in a
+folder is enough. The modules that a test names are run as they are. All else that they import and that is
+not installed is replaced by stubs.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import sys
 import types
@@ -23,9 +24,10 @@ from unittest import mock
 
 import numpy as np
 
+import formulas
 import reweight
 from adapter_rollouts import padded, rows, scheme, surrogate, weighted_loss
-from reweight.adapters import Credit
+from reweight.adapters import Credit, HookError
 from support import needs_torch, torch
 from test_adapters_trainers import TrainerCase
 
@@ -345,6 +347,209 @@ class PrimeRLCheckout(CheckoutCase):
                     None, None, None, lambda inputs: loss.default_loss_fn(inputs, config), int(share.mask.sum()), 1, 1,
                 )  # fmt: skip
                 self.assertLoss(got, share, credit, "token_mean", policy=reweight.PPO(clip_low=1.0, clip_high=1e9, dual_clip=0.0))
+
+
+class SkyRLCheckout(CheckoutCase):
+    variable, package = "REWEIGHT_SKYRL", "skyrl"
+    real = (
+        "backends.skyrl_train.utils.ppo_utils", "backends.skyrl_train.utils.off_policy_correction_utils",
+        "backends.skyrl_train.utils.torch_utils", "backends.skyrl_train.training_batch", "train.config", "train.config.config",
+        "train.dataset.preprocess", "train.trainer",
+    )  # fmt: skip
+    LOST = 5  # a trajectory that overlong filtering has taken out
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        ray = Stub("ray")
+        ray.is_initialized = lambda: False
+        cls.enterClassContext(mock.patch.dict(sys.modules, {"ray": ray}))
+        cls.losses, *_, cls.made, trainer = [cls.module(cls, name) for name in cls.real]  # the trainer last
+        cls.trainer = trainer.RayPPOTrainer
+        r, chance = cls.rollouts, np.random.default_rng(3)
+        cls.there = padded(rows(r, np.ones(len(r.mask), bool)))
+        cls.mask = r.mask & (r.trajectory != cls.LOST)
+        cls.engine = np.minimum(r.old_logprobs + chance.normal(size=len(r.mask)) * 0.2, -1e-3).astype(np.float32)
+        begins = r.mask & (np.diff(r.mask, prepend=False) | np.isin(np.arange(len(r.mask)), r.seq_offsets))
+        cls.starts = np.flatnonzero(begins)
+        # An environment gives rewards at the last token of a turn, or after it.
+        cls.gained = np.zeros(len(r.mask), np.float32)
+        ends = np.append(cls.starts[1:], len(r.mask)) - 1
+        cls.gained[ends] = chance.integers(0, 4, len(ends)) / 4 * (np.arange(len(ends)) % 4 > 0)
+        cls.gained[cls.starts + 1] = chance.integers(0, 2, len(ends)) / 8
+        of_trajectory = np.split(cls.starts, np.searchsorted(cls.starts, r.seq_offsets[1:-1]))
+        cls.turns = [np.add.reduceat(cls.gained[:end], row) for row, end in zip(of_trajectory, r.seq_offsets[1:])]
+
+    def setUp(self):
+        for name in "__init__", "compute_advantages_and_returns":
+            self.addCleanup(setattr, self.trainer, name, getattr(self.trainer, name))
+
+    def start(self, credit, step_wise=False, kind=None, **algorithm):
+        """Returns SkyRL's trainer with the credit."""
+        self.adapter().install(credit)
+        config = mock.MagicMock()
+        config.trainer.algorithm = self.module("train.config").AlgorithmConfig(max_seq_len=512, **algorithm)
+        config.trainer.critic.model.path, config.generator.step_wise_trajectories = None, step_wise
+        return (kind or self.trainer)(config, None, self.rollouts.tokenizer, None, None, None)
+
+    def batch(self, step_wise, forwarded=True):
+        """Returns all trajectories, or all turns, as SkyRL makes a batch of what a generator gives, with rows to fill it up."""
+        r = self.rollouts
+        begins = self.starts if step_wise else r.seq_offsets[:-1] + self.prompts
+        ends = np.append(begins[1:], len(r.mask)) if step_wise else r.seq_offsets[1:]
+        of = r.trajectory[begins]
+        ends = np.minimum(ends, r.seq_offsets[of + 1])
+        if step_wise:  # without what the environment says last, unless a reward stands there
+            last = np.maximum.accumulate(np.where(r.mask | (self.gained != 0), np.arange(len(r.mask)), 0))
+            ends = last[ends - 1] + 1
+        cut = lambda x: [x[first:end] for first, end in zip(begins, ends)]
+        lists = lambda x: [row.tolist() for row in cut(x)]
+        before = [r.token_ids[first:end].tolist() for first, end in zip(r.seq_offsets[of], begins)]
+        sequences, attention, response, rewards, loss_mask, engine, *_ = self.made.convert_prompts_responses_to_batch_tensors(
+            0, before, lists(r.token_ids), lists(self.gained), lists(self.mask.astype(int)), lists(self.engine)
+        )
+        grid = lambda x: torch.from_numpy(padded(cut(x), left=True))
+        module = self.module("backends.skyrl_train.training_batch")
+        data = module.TrainingInputBatch({
+            "sequences": sequences, "attention_mask": attention, "response_mask": response, "rewards": rewards, "loss_mask": loss_mask,
+            "rollout_logprobs": engine, "action_log_probs": grid(r.old_logprobs) if forwarded else None, "values": None,
+            "base_action_log_probs": grid(r.ref_logprobs), "new": grid(r.logprobs),
+        })  # fmt: skip
+        last = np.append(of[1:] != of[:-1], True).tolist() if step_wise else None
+        data.metadata = {"uids": [f"prompt {r.group_ids[q]}" for q in of], "is_last_step": last or [], "avg_response_length": 1.0}
+        return module.pad_training_input_batch(data, 3), len(of)
+
+    def advantages(self, name, step_wise):
+        """The advantages of a scheme in float64, [tokens]."""
+        r, turns = self.rollouts, list(self.turns)
+        mask = padded(rows(r, self.mask))
+        if name == "turn_returns":
+            totals = np.zeros(len(turns))
+            totals[self.LOST], turns[self.LOST] = turns[self.LOST].sum(), []
+            return formulas.turn_returns(totals, turns, mask, r.group_ids)[self.there]
+        totals = np.array([row[-1] if step_wise else row.sum() for row in turns], np.float64)
+        return formulas.advantages(name, totals, mask, None, r.group_ids)[self.there]
+
+    def weights(self, credit):
+        r = self.rollouts
+        grid = lambda x: padded(rows(r, x.astype(np.float64)))
+        signal = r.old_logprobs.astype(np.float64) - r.ref_logprobs if credit.signal == "log_ratio" else -r.old_logprobs
+        role = padded(rows(r, r.role * self.mask)).astype(int)
+        w, f = formulas.weights_and_factors(role, grid(signal), grid(-r.old_logprobs), r.group_ids, credit)
+        return w[self.there], f[self.there] if "aem" in credit.scheme else np.ones(len(self.mask))
+
+    def formula(self, w, A, of_row, count, algorithm):
+        """The loss of a batch in float64, with count rows, and its gradient by the log-probabilities."""
+        r, name, reduction = self.rollouts, algorithm.policy_loss_type, algorithm.loss_reduction
+        d = lambda x: torch.from_numpy(np.asarray(x, np.float64)[self.mask])
+        w, A, old, engine, x = d(w), d(A), d(r.old_logprobs), d(self.engine), d(r.logprobs).requires_grad_()
+        row, prompt = (torch.from_numpy(i[self.mask].astype(np.int64)) for i in (of_row, r.group_ids[r.trajectory]))
+        total = lambda x, of, n: torch.zeros(n, dtype=torch.float64).index_add(0, of, x)
+        low, high = 1 - algorithm.eps_clip_low, 1 + algorithm.eps_clip_high
+        ratio = (x - (engine if name in ("rollout_is", "dppo") else old)).exp()
+        if name == "gspo":
+            mean = total(x - old, row, count) / total(torch.ones_like(x), row, count).clamp(min=1)
+            ratio = mean.detach().exp()[row] * (x - x.detach()).exp()
+        l = -torch.min(ratio * A, ratio.clamp(low, high) * A)
+        if name == "dual_clip":
+            l = torch.where(A < 0, torch.min(l, -A * algorithm.clip_ratio_c), l)
+        elif name == "sapo":
+            tau = torch.where(A > 0, algorithm.sapo.tau_pos, algorithm.sapo.tau_neg)
+            l = -A * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+        elif name == "cispo":
+            l = -A * ratio.detach().clamp(1 - algorithm.cispo.cispo_eps_clip_low, 1 + algorithm.cispo.cispo_eps_clip_high) * x
+        elif name == "rollout_is":
+            l = -A * (ratio * ((ratio > low) & (ratio < high))).detach() * x
+        elif name == "importance_sampling":
+            l = -A * ratio
+        elif name == "dppo":
+            away = (x.exp() - engine.exp()).detach()
+            l = -A * ratio * ~((A > 0) & (away > algorithm.dppo.delta_high) | (A < 0) & (-away > algorithm.dppo.delta_low))
+        correction, importance = algorithm.off_policy_correction, (old - engine).exp()
+        if correction.tis_ratio_type is not None:
+            l = l * importance.clamp(max=correction.token_tis_ratio_clip_high)
+        if correction.token_mask_is_threshold_low is not None:  # what is left out keeps its part in the divisor
+            kept = (importance >= correction.token_mask_is_threshold_low) & (importance <= correction.token_mask_is_threshold_high)
+            l = l * kept
+        if reduction == "token_mean":
+            loss = (w * l).sum() / w.sum()
+        elif reduction == "seq_mean_token_sum_norm":
+            loss = (w * l).sum() / count / algorithm.max_seq_len
+        else:
+            of, n = (row, count) if reduction == "sequence_mean" else (prompt, len(prompt.unique()))
+            loss = (total(w * l, of, n) / total(w, of, n).clamp(min=1e-9)).mean()
+        loss.backward()
+        return loss.item(), x.grad.numpy()
+
+    def compare(self, credit, step_wise, **options):
+        """Wants the loss and the gradient of SkyRL's functions to be those of the formula."""
+        trainer = self.start(credit, step_wise, **options)
+        algorithm = trainer.cfg.trainer.algorithm
+        data, count = self.batch(step_wise)
+        data = trainer.compute_advantages_and_returns(data)
+        prompts = self.made.compute_prompt_boundaries(data.metadata["uids"][:count])
+        data = trainer._normalize_advantages(data, [(0, count)], prompts)
+        new = data["new"].requires_grad_()
+        loss, _ = self.losses.PolicyLossRegistry.get(algorithm.policy_loss_type)(
+            new, data["action_log_probs"], data["advantages"], config=algorithm, loss_mask=data["loss_mask"],
+            rollout_logprobs=data["rollout_logprobs"],
+        )  # fmt: skip
+        loss.backward()
+        w, f = self.weights(credit)
+        maker = credit.scheme.split("+")[0] if credit.makes_advantages else "group_norm"
+        of_row = np.searchsorted(self.starts, np.arange(len(w)), "right") - 1 if step_wise else self.rollouts.trajectory
+        want, gradient = self.formula(w, f * self.advantages(maker, step_wise), of_row, count, algorithm)
+        kept = data["loss_mask"] > 0
+        got = new.grad[kept].double().numpy()
+        np.testing.assert_allclose(data["returns"][kept], self.advantages("group_norm", step_wise)[self.mask], atol=1e-5)
+        differences = abs(loss.item() - want) / max(abs(want), 0.1), np.abs(got - gradient).max() / np.abs(gradient).max()
+        type(self).worst = max(self.worst, *differences)
+        self.assertLess(max(differences), 1e-5, f"{credit.scheme} {options} {step_wise}: {loss.item()} is not {want}")
+
+    def test_loss(self):
+        """compute_advantages_and_returns, _normalize_advantages and the policy loss, of whole trajectories and of their steps."""
+        tested = self.adapter()._TESTED
+        names, reductions = tested["policy_loss_type"], tested["loss_reduction"]
+        for step_wise in False, True:
+            for credit in (
+                self.credit(), self.credit(scheme="actfocus", beta=0.5, signal="log_ratio"), self.credit(scheme="rloo+actfocus+aem"),
+                self.credit(scheme="turn_returns+actfocus"),
+            ):  # fmt: skip
+                for name, reduction in itertools.product(names if credit.scheme == "actfocus+aem" else names[:1], reductions):
+                    if not (step_wise and reduction == "sequence_mean"):
+                        self.compare(credit, step_wise, policy_loss_type=name, loss_reduction=reduction)
+        correction = dict(tis_ratio_type="token", token_tis_ratio_clip_high=1.1, token_mask_is_threshold_low=0.7, token_mask_is_threshold_high=1.3)
+        config = self.module("train.config.config").OffPolicyCorrectionConfig(**correction)
+        self.compare(self.credit(), True, off_policy_correction=config)
+
+    def test_without_old(self):
+        """Where SkyRL leaves the forward pass out, the engine's log-probabilities take its place."""
+        trainer = self.start(self.credit(), policy_loss_type="rollout_is")
+        data, count = self.batch(False, forwarded=False)
+        got = trainer.compute_advantages_and_returns(data)["advantages"]
+        with mock.patch.object(self.rollouts, "old_logprobs", self.engine):
+            data, count = self.batch(False)
+            want = self.start(self.credit()).compute_advantages_and_returns(data)["advantages"]
+        self.assertBits(got, want)
+
+    def test_never_called(self):
+        """A subclass that does not call the method ends before its first optimizer step; one that does goes on."""
+        base = self.trainer.compute_advantages_and_returns
+        replaced = dict(Timer=lambda *_: contextlib.nullcontext(), reduce_metrics=lambda *_, **__: {})
+        calling = lambda trainer, data: self.trainer.compute_advantages_and_returns(trainer, data)
+        for method, ends in (lambda trainer, data: base(trainer, data), True), (calling, False):
+            kind = type("Shadow", (self.trainer,), {"compute_advantages_and_returns": method, "__module__": "mine"})
+            trainer = self.start(self.credit(), kind=kind)
+            trainer.dispatch = mock.MagicMock()
+            trainer.dispatch.stage_data.return_value = [None]
+            data, count = self.batch(False)
+            data = trainer.compute_advantages_and_returns(data)
+            data.metadata["policy_mini_batch_boundaries"] = [(0, count)]
+            with mock.patch.multiple(self.module("train.trainer"), **replaced):
+                said = "^mine.Shadow is about to learn without the credit: mine.Shadow has a compute_advantages_and_returns of its own"
+                with self.assertRaisesRegex(HookError, said) if ends else contextlib.nullcontext():
+                    trainer.train_critic_and_policy(data)
+            self.assertEqual(trainer.dispatch.optim_step.called, not ends)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib.metadata
 import io
+import itertools
 import sys
 import threading
 import unittest
@@ -171,6 +172,31 @@ class NeMoRLTest(TrainerCase):
             warnings.simplefilter("error")
             self.install("nemo_rl", self.modules, Credit("actfocus", tags=None))  # which has no groups
             self.step(**more)
+
+    def test_turns(self):
+        """Rewards of turns in the metadata of environments, with the last one and without; the rest of the total is the outcome."""
+        mask = np.array([[0, 1, 1, 0, 1, 0], [0, 1, 0, 0, 0, 0], [0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 1, 0]])
+        said = [[[0], [1, 2], [3], [4]], [[0], [1], [2]], [[0], [1], [2], [3], [4], [5]], [[0], [1], [2], [3, 4]]]
+        log = [[{"role": "user" if k % 2 == 0 else "assistant", "token_ids": torch.tensor(x)} for k, x in enumerate(row)] for row in said]
+        kept = [[1.0], [], [0.5, -1.0], [0.25, 2.0]]
+        totals = np.array([3.0, 0.5, 0.25, 2.25], np.float32)
+        ids, batch = torch.tensor([4, 4, 9, 9]), {"message_log": log, "extra_env_info": [{"turn_rewards": x} for x in kept]}
+        more = dict(prompt_ids=ids, rewards=torch.from_numpy(totals), mask=torch.from_numpy(mask).float(), logprobs_policy=torch.from_numpy(mask - 2.0))
+        self.install("nemo_rl", self.modules, Credit("turn_returns"))
+        got = self.step(**more, repeated_batch=batch)
+        role = np.where(mask.reshape(-1), 2, 0).astype(np.uint8)
+        of = reweight.Batch(role, np.arange(5) * 6, np.array([0, 0, 1, 1], np.int32), np.array([2, 0.5, 0.75, 0], np.float32))
+        of.span_ids = reweight.spans_from_mask(role != 0, of.seq_offsets)
+        of.span_rewards = np.array([1, 0, 0, 0.5, -1, 0, 0.25, 2], np.float32)
+        np.testing.assert_allclose(got.numpy().reshape(-1), reweight.turn_returns(of), atol=1e-6)
+        way = r'in NeMo RL, an environment keeps the rewards of turns in the metadata that its step returns, as "turn_rewards"'
+        for change, problem in (
+            ({**batch, "extra_env_info": [{"turn_rewards": [1.0, 2.0, 3.0]}, *batch["extra_env_info"][1:]]}, r"span_rewards\[0\] has 3 numbers, want 2, "),
+            ({**batch, "extra_env_info": [{"turn_rewards": [1.0]}, None, {}, {}]}, r"span_rewards\[1\] is None, want a list of numbers"),
+            ({"message_log": log}, r"span_rewards\[0\] is None, want a list of numbers"),
+        ):
+            with self.assertRaisesRegex(reweight.InputError, problem + ".*: " + way):
+                self.step(**more, repeated_batch=change)
 
     def test_missing(self):
         self.install("nemo_rl", self.modules, Credit(beta=0.5, signal="log_ratio", scheme="actfocus"))
@@ -379,12 +405,131 @@ class PrimeRLTest(TrainerCase):
         with self.assertRaisesRegex(ValueError, "an algorithm with a reference model"):
             asyncio.run(self.algorithm.finalize_group(self.groups[0]))
 
+    def test_turns(self):
+        """Rewards of turns, which environments write to the info of a trace; None is 0."""
+        r, g = self.rollouts, np.unique(self.rollouts.group_ids)[0]
+        traces = [trace for episode in self.groups[0] for trace in episode.traces]
+        rows_of = np.flatnonzero(r.group_ids == g)
+        chance, of_turns = np.random.default_rng(5), []
+        for trace in traces:
+            trace.info = {"turn_rewards": chance.integers(0, 3, sum(node.sampled for node in trace.nodes)).astype(float).tolist()}
+            of_turns += trace.info["turn_rewards"]
+        of_turns[0], traces[0].info["turn_rewards"][0] = 0.0, None
+        self.install("prime_rl", self.modules, Credit("turn_returns"))
+        asyncio.run(self.algorithm.finalize_group(self.groups[0]))
+        keep = np.isin(r.trajectory, rows_of)
+        part = reweight.Batch(r.mask[keep].astype(np.uint8), np.append(0, np.cumsum(np.diff(r.seq_offsets)[rows_of])), np.zeros(len(rows_of), np.int32), r.scores[rows_of])
+        part.span_ids, part.span_rewards = reweight.spans_from_mask(r.mask[keep], part.seq_offsets), np.array(of_turns, np.float32)
+        self.assertGreater(len(of_turns), len(traces))
+        got = [a for trace in traces for node in trace.nodes for a in node.advantages or []]
+        np.testing.assert_allclose(got, reweight.turn_returns(part)[r.mask[keep]], atol=1e-6)
+        for row, problem in ((of_turns, "numbers, want"), (None, "is None, want a list of numbers"), (["x"], "is a list, want|want a list of numbers")):
+            traces[0].info = {"turn_rewards": row} if row else {}
+            with self.assertRaisesRegex(reweight.InputError, problem + '.*in prime-rl, an environment writes the rewards of turns to info'):
+                asyncio.run(self.algorithm.finalize_group(self.groups[0]))
+
     def test_unscored(self):
         """A group without credit, of errors or of a teacher, is left alone; main is prime-rl's."""
         self.install("prime_rl", self.modules, ESTIMATED)
         asyncio.run(self.algorithm.finalize_group([SimpleNamespace(traces=[SimpleNamespace(nodes=[], score=0)])]))
         importlib.import_module("reweight.adapters.prime_rl").main()
         sys.modules["prime_rl.entrypoints.orchestrator"].main.assert_called_once_with()
+
+
+def skyrl(loss_reduction="token_mean", step_wise=False):
+    """Returns SkyRL's modules, and a trainer's configuration."""
+
+    class RayPPOTrainer:
+        def __init__(self, cfg, tokenizer=None):
+            self.cfg, self.tokenizer, self.all_metrics, self.steps = cfg, tokenizer, {}, 0
+
+        def compute_advantages_and_returns(self, data):
+            return data
+
+        def train_critic_and_policy(self, data):
+            self.steps += 1
+
+    algorithm = SimpleNamespace(
+        policy_loss_type="regular", loss_reduction=loss_reduction, advantage_batch_normalize=False, use_kl_loss=True, use_kl_in_reward=False
+    )
+    config = SimpleNamespace(trainer=SimpleNamespace(algorithm=algorithm), generator=SimpleNamespace(step_wise_trajectories=step_wise))
+    return modules(skyrl__train__trainer={"RayPPOTrainer": RayPPOTrainer}), RayPPOTrainer, config
+
+
+def skyrl_batch(uids, advantages, mask, ids, old, ref, rewards, **metadata):
+    """Returns a batch [B, T] with a row that fills it up, and a prompt of two tokens and one more column before each row."""
+
+    class Data(dict):
+        pass
+
+    grids = dict(advantages=advantages, loss_mask=mask, action_log_probs=old, base_action_log_probs=ref, rewards=rewards)
+    data = Data((name, torch.cat([x, x[:1] * (name != "loss_mask")]).float()) for name, x in grids.items())
+    before = torch.tensor([[7, 8, 9]]).expand(len(ids) + 1, 3)
+    data["sequences"] = torch.cat([before, torch.cat([ids, ids[:1]])], 1)
+    data["response_mask"] = torch.ones_like(data["rewards"], dtype=torch.int64)
+    data["attention_mask"] = torch.nn.functional.pad(data["response_mask"], (2, 0), value=1)
+    data["attention_mask"] = torch.nn.functional.pad(data["attention_mask"], (1, 0))
+    data.metadata = {"uids": [*uids, "pad0"], "pad_size": 1, **metadata}
+    return data
+
+
+@needs_torch
+class SkyRLTest(TrainerCase):
+    """[B, T] of responses that end where their rows end."""
+
+    def test_advantages(self):
+        r = self.rollouts
+        cut = lambda x: [row[n:] for row, n in zip(rows(r, x), self.prompts)]
+        grid = lambda x: torch.from_numpy(padded(cut(x), left=True))
+        given = grid(r.advantages), grid(r.mask), grid(r.token_ids.astype(np.int64)), grid(r.old_logprobs), grid(r.ref_logprobs)
+        reward = torch.zeros(given[0].shape)
+        reward[:, -1] = torch.from_numpy(r.scores)
+        log_ratio = Credit("actfocus", beta=0.5, signal="log_ratio")
+        for credit, reduction in itertools.product((ESTIMATED, log_ratio, Credit("rloo+actfocus")), ("token_mean", "sequence_mean")):
+            stand_in, RayPPOTrainer, config = skyrl(reduction)
+            self.install("skyrl", stand_in, credit)
+            trainer = RayPPOTrainer(config, r.tokenizer)
+            data = trainer.compute_advantages_and_returns(skyrl_batch(r.group_ids, *given, reward))
+            got = [row[len(row) - len(part) :].numpy() for row, part in zip(data["advantages"], cut(r.mask))]
+            aggregation = {"sequence_mean": "seq_mean_token_mean"}.get(reduction, reduction)
+            with self.rloo() if "rloo" in credit.scheme else contextlib.nullcontext():
+                self.assertAdvantages(got, credit, aggregation)
+            self.assertEqual(data["advantages"][-1].tolist(), given[0][0].tolist())  # of the row that fills the batch up
+            self.assertEqual(trainer.all_metrics["credit/not_finite"], 0)
+
+    def test_steps(self):
+        """Steps of a trajectory are its turns, also where nothing stands between them; a reward comes with the turn before it."""
+        mask = torch.tensor([[1, 1, 1], [1, 1, 1], [0, 1, 0], [0, 1, 1]])
+        gained = torch.tensor([[0, 0, 1.0], [0, 0, 2], [0, 0, 4], [0, 0, 8]])
+        ones, ids = torch.ones(4, 3), torch.full((4, 3), 2)
+        for scheme, want in (
+            ("turn_returns", [[-9, -9, -9], [-6, -6, -6], [0, 9, 0], [0, 6, 6]]),
+            ("rloo", [[-6, -6, -6], [-6, -6, -6], [0, 6, 0], [0, 6, 6]]),  # of the last steps, as SkyRL's own
+        ):
+            stand_in, RayPPOTrainer, config = skyrl(step_wise=True)
+            self.install("skyrl", stand_in, Credit(scheme))
+            data = skyrl_batch("aaaa", ones, mask, ids, -ones, -ones, gained, is_last_step=[False, True, False, True, True])
+            made = RayPPOTrainer(config).compute_advantages_and_returns(data)["advantages"]
+            self.assertEqual(made.tolist(), [*want, [1, 1, 1]])
+        self.install("skyrl", stand_in, Credit("rloo", save_every=1))
+        with mock.patch("reweight.adapters.skyrl.token_advantages", side_effect=InterruptedError) as given:
+            with self.assertRaises(InterruptedError):
+                RayPPOTrainer(config).compute_advantages_and_returns(data)
+        self.assertEqual([row.tolist() for row in given.call_args.kwargs["prompt_ids"]], [[8, 9], [8, 9]])
+
+    def test_refused(self):
+        for change, step_wise, credit, message in (
+            ({"policy_loss_type": "clip_cov"}, False, ESTIMATED, "trainer.algorithm.policy_loss_type=clip_cov was not tested"),
+            ({"loss_reduction": "token_mean_legacy"}, False, ESTIMATED, "loss_reduction=token_mean_legacy was not tested"),
+            ({"advantage_batch_normalize": True}, False, ESTIMATED, "advantage_batch_normalize=True was not tested"),
+            ({"loss_reduction": "sequence_mean"}, True, ESTIMATED, "takes means over rows, of which a step-wise trajectory has several"),
+            ({"use_kl_loss": False}, False, Credit("actfocus", beta=1.0, signal="log_ratio"), "reads ref_logprobs, for which SkyRL needs"),
+        ):
+            stand_in, RayPPOTrainer, config = skyrl(step_wise=step_wise)
+            vars(config.trainer.algorithm).update(change)
+            self.install("skyrl", stand_in, credit)
+            with self.assertRaisesRegex(ValueError, message):
+                RayPPOTrainer(config)
 
 
 @needs_torch
@@ -436,6 +581,14 @@ class NeverCalledTest(TrainerCase):
             await base.finalize_group(self, episodes)
 
         run(self.shadow(base, "finalize_group", passing))
+
+    def test_skyrl(self):
+        stand_in, RayPPOTrainer, config = skyrl()
+        self.install("skyrl", stand_in, ESTIMATED)
+        made = self.shadow(RayPPOTrainer, "compute_advantages_and_returns", lambda self, data: data)(config)
+        made.compute_advantages_and_returns(None)
+        self.ends(lambda: made.train_critic_and_policy(None), "compute_advantages_and_returns", "RayPPOTrainer")
+        self.assertEqual(made.steps, 0)
 
     def test_openrlhf(self):
         class RemoteExperienceMaker:
@@ -503,7 +656,7 @@ class FewTokensTest(TrainerCase):
         self.install("nemo_rl", self.modules, credit)
         return self.grpo.compute_advantage(
             torch.tensor([[1, 5]] * 4), torch.tensor(self.SCORES), kept.float(), logprobs_policy=-kept.float() - 1,
-            logprobs_reference=-kept.float() - 1, repeated_batch={"idx": [0, 0, 1, 1]},
+            logprobs_reference=-kept.float() - 1, repeated_batch={"idx": [0, 0, 1, 1], "extra_env_info": [{"turn_rewards": [0.5]}] * 4},
         )  # fmt: skip
 
     def slime(self, credit, kept):
@@ -536,12 +689,12 @@ class FewTokensTest(TrainerCase):
 
     def prime_rl(self, credit, kept):
         adapter = importlib.import_module("reweight.adapters.prime_rl")
-        credit.check("prime-rl", adapter._OWN)
+        credit.check("prime-rl", adapter._OWN, ("span_rewards",))
         out = torch.zeros(kept.shape)
         for rows in (0, 1), (2, 3):
             n = kept.sum(1).tolist()
             traces = [
-                SimpleNamespace(reward=self.SCORES[b], nodes=[SimpleNamespace(
+                SimpleNamespace(reward=self.SCORES[b], info={"turn_rewards": [0.5]}, nodes=[SimpleNamespace(
                     token_ids=[1, 2, 3, 4], mask=kept[b].tolist(), logprobs=[-1.0] * n[b], reference_logprobs=[-1.0] * n[b],
                     advantages=[self.SCORES[b]] * n[b] or None,
                 )]) for b in rows
@@ -593,13 +746,23 @@ class FewTokensTest(TrainerCase):
         adapter._reweigh(SimpleNamespace(args=args, tokenizer=None, credit_report=mock.Mock()), [experience], credit)
         return experience.advantages
 
+    def skyrl(self, credit, kept):
+        adapter = importlib.import_module("reweight.adapters.skyrl")
+        credit.check("SkyRL", adapter._OWN, ("span_rewards",))
+        _, _, cfg = skyrl()
+        reward = torch.tensor(self.SCORES)[:, None] * torch.tensor([0.0, 0, 0, 1])
+        log, ids = -torch.ones(4, 4), torch.ones(4, 4, dtype=torch.int64)
+        data = skyrl_batch("aabb", torch.ones(4, 4), kept, ids, log, log, reward)
+        adapter._reweigh(SimpleNamespace(cfg=cfg, tokenizer=None, all_metrics={}), data, credit, mock.Mock())
+        return data["advantages"][:4]
+
     def test_every_scheme(self):
         none = torch.zeros(4, 4, dtype=torch.bool)
         one, two = none.clone(), none.clone()
         one[2, 1] = True
         two[2, 1:3] = True
         walked = 0
-        for adapter in (self.nemo_rl, self.slime, self.prime_rl, self.verl, self.openrlhf):
+        for adapter in (self.nemo_rl, self.slime, self.prime_rl, self.verl, self.openrlhf, self.skyrl):
             for e in reweight.schemes():
                 if e.kind not in ("advantage", "factor", "weight"):
                     continue
@@ -623,13 +786,20 @@ class FewTokensTest(TrainerCase):
         self.assertGreater(walked, 600)
 
 
+class Config(dict):
+    """A configuration, by names and by attributes."""
+
+    __getattr__ = dict.get
+
+
 @needs_torch
 class HooksTest(unittest.TestCase):
     """What a user reads where a trainer has changed."""
 
     HOOKS = {
         "verl": (
-            "verl", "verl__trainer__ppo__v1__trainer_base", "PPOTrainer", "_compute_advantage", "batch", "verl 0.9.1",
+            "verl", "verl__trainer__ppo__v1__trainer_base", "PPOTrainer", "_compute_advantage", "batch",
+            "verl 0.7.1, 0.8.0, 0.9.0 and 0.9.1",
         ),
         "trl": (
             "TRL", "trl__trainer__grpo_trainer", "GRPOTrainer", "_generate_and_score_completions", "inputs", "TRL 1.16.0",
@@ -642,6 +812,7 @@ class HooksTest(unittest.TestCase):
             "NeMo RL", "nemo_rl__algorithms__advantage_estimator", "GRPOAdvantageEstimator", "compute_advantage", "mask",
             "NeMo RL 0.7.0",
         ),
+        "skyrl": ("SkyRL", "skyrl__train__trainer", "RayPPOTrainer", "compute_advantages_and_returns", "data", "SkyRL 0.4.0"),
         "slime": (
             "slime", "slime__backends__megatron_utils__loss", None, "compute_advantages_and_returns", "rollout_data", "slime 0.3.1",
         ),
@@ -674,6 +845,17 @@ class HooksTest(unittest.TestCase):
                 self.assertRegex(text, rf"in {trainer} 99.1 it is {hook}\(self, things\): no .*{parameter}")
                 text = self.install(adapter, **{path.split("__")[0]: {"__version__": "99.1"}})
                 self.assertRegex(text, f"in {trainer} 99.1 there is no module {path.split('__')[0]}.{path.split('__')[1]}")
+
+    def test_agent_lightning(self):
+        """Its configuration says before the first rollout that its trainer gets no rewards of turns."""
+        actor = Config(policy_loss=Config(loss_mode="vanilla"), loss_agg_mode="token-mean")
+        config = Config(actor_rollout_ref=Config(actor=actor), algorithm=Config(), agentlightning=Config(port=1))
+        from reweight.adapters import verl
+
+        verl._check(config, False, Credit("rloo"), ("vanilla",))
+        with self.assertRaisesRegex(reweight.InputError, "^scheme reads span_rewards, but Agent Lightning hands its trainer the last reward"):
+            verl._check(config, False, Credit("turn_returns"), ("vanilla",))
+        verl._check(Config({**config, "agentlightning": None}), False, Credit("turn_returns"), ("vanilla",))
 
     def test_credit(self):
         """What a trainer does not keep is found before anything is installed."""

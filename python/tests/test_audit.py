@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from support import golden
 
 import reweight
 from reweight import audit
+from reweight._program import find
 from reweight.audit import _command
 
 try:
@@ -86,7 +88,8 @@ class Statistics(unittest.TestCase):
     def test_intervals(self):
         """Of 2,000 audits, 92 to 97% of the intervals hold the truth, of each share, weight and efficiency. Where the
         signal is so weak that some have no bounds, they hold it more often."""
-        self.intervals(16, 60, 2000, 0.97)
+        if torch:  # these minutes test no version of NumPy, and are spent once
+            self.intervals(16, 60, 2000, 0.97)
         self.intervals(8, 60, 200, 1)
 
     def intervals(self, n, prompts, draws, most):
@@ -764,7 +767,8 @@ class Command(unittest.TestCase):
             line["role"] = [0] * len(line["role"])
         lines[-1]["group_id"] = "alone"
         (self.path / "odd.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        wanted = [e.name for e in reweight.schemes() if e.kind in ("weight", "factor") and e.name not in ("off_policy_mask", "rlsd")]
+        others = ("clip_v", "off_policy_mask", "rlsd")  # which read what the rollouts lack
+        wanted = [e.name for e in reweight.schemes() if e.kind in ("weight", "factor") and e.name not in others]
         done = self.run_it("--model", self.path / "model", "--schemes", ",".join(wanted), "--prompts", 3, self.path / "odd.jsonl")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("3 prompts with different rewards", done.stdout)
@@ -820,7 +824,8 @@ class Command(unittest.TestCase):
     def test_directions(self):
         """Schemes see the answers of a prompt, with what the model says of them."""
         labels = [np.array([-1, 2, 1, 0, 1]), np.array([-1, 2, 2, 1, 0, 0])]
-        prompt = _command.Prompt("", np.array([1.0, 0.0]), [None] * 2, labels)
+        roles, turns = ([np.select([x < 0, x == 0], y, z) for x in labels] for y, z in (([0, 2], 1), ([-1, 0], 0)))
+        prompt = _command.Prompt("", np.array([1.0, 0.0]), [None] * 2, labels, roles, turns)
         chance = np.random.default_rng(9)
         said = gradients.Answers(*(torch.tensor(chance.random((2, 6)), dtype=torch.float32) for _ in range(3)))
         parts = np.array([[-1, 2, 1, 0, 1, -1], [-1, 2, 2, 1, 0, 0]])
@@ -835,6 +840,53 @@ class Command(unittest.TestCase):
         found = _command._direction(reweight.scheme("aem"), prompt, said)
         self.assertGreater(found[0, 1], found[1, 1])
         self.assertEqual(len(set(found[0][parts[0] >= 0])), 1)
+
+    def test_turns(self):
+        """Answers of three turns, of which the second one decides on the reward: the signal is there. The responses of a turn
+        that stand side by side are told by span_ids."""
+        chance = np.random.default_rng(3)
+        lines = []
+        for group in range(16):
+            for _ in range(12):
+                said = chance.integers(7, 9, 3).tolist()
+                line = {"group_id": str(group), "reward": float(said[1] == 7), "token_ids": [9], "mask": [0], "span_ids": [-1]}
+                for turn, word in enumerate(said):
+                    thought = chance.integers(3, 7, 1).tolist()
+                    seen = [10] * (turn != 2)  # nothing is between the second turn and the last one
+                    line["token_ids"] += [*seen, *thought, word]
+                    line["mask"] += [0] * len(seen) + [1] * 2
+                    line["span_ids"] += [-1] * len(seen) + [turn] * 2
+                lines.append(line)
+        file = self.path / "turns.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        files = "--model", self.path / "model", "--device", "cpu", "--out", self.path / "turns", file
+        done = self.run_it("--turns", 3, *files)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads((self.path / "turns" / "audit.json").read_text())
+        names = ["turn 1", "turn 2", "turn 3"]
+        self.assertEqual([p["name"] for p in found["parts"]], names)
+        self.assertEqual([p["tokens"] for p in found["parts"]], [16 * 12 * 2] * 3)
+        first, second, third = (p["signal"] for p in found["parts"])
+        self.assertGreater(second[1], 0.5)
+        self.assertLess(max(first[2], third[2]), 0.5)
+        self.assertEqual(found["weights"]["turn 2"], 1)
+        self.assertLess(max(found["weights"][name] for name in ("turn 1", "turn 3")), 0.5)
+        for said in (done.stdout, (self.path / "turns" / "audit.html").read_text()):
+            for name in names:
+                self.assertIn(f"signal of {name}", said)
+        shown = subprocess.run([find(), "show", self.path / "turns"], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(shown, r"(?m)^ *turn 2 .*" + re.escape(f"{second[0]:.2f} ({second[1]:.2f} to {second[2]:.2f})"))
+        # Rewards of turns are added to the outcome, which has them not in it.
+        of_turns = [{**line, "reward": 0.25, "span_rewards": [0, line["reward"] - 0.5, 0.25]} for line in lines]
+        (self.path / "of_turns.jsonl").write_text("".join(json.dumps(line) + "\n" for line in of_turns))
+        self.assertEqual(self.run_it("--turns", 3, *files[:-3], self.path / "of_turns.jsonl").stdout, done.stdout)
+        # Turns from the second one on are one part.
+        done = self.run_it("--turns", 2, *files[:-3], file)
+        self.assertRegex(done.stdout, r"(?m)^turn 2  66.7% ")
+        for turns, problem in ((1, "turns is 1, want at least 2"), (4, "turns is 4, but no answer of the files has more than 3")):
+            done = self.run_it("--turns", turns, *files[:-3], file)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(problem, done.stderr)
 
     def test_labels(self):
         """Tags, and what follows the last one of a response, are a part; actions stay what the file says."""

@@ -22,7 +22,7 @@ def rollouts(seed, padded=False):
     arrays["token_rewards"] = g.normal(size=shape).astype(np.float32)
     arrays["teacher_logprobs"] = arrays["old_logprobs"] + g.normal(scale=0.3, size=shape).astype(np.float32)
     arrays["reward_parts"] = g.integers(0, 3, (len(arrays["rewards"]), 3)).astype(np.float32)
-    arrays["sum_sq_probs"] = g.uniform(size=shape).astype(np.float32)
+    arrays["sum_sq_probs"], arrays["entropy_drop"] = g.uniform(size=(2, *shape)).astype(np.float32)
     arrays["group_ids"] = g.permutation(np.arange(len(arrays["rewards"]), dtype=np.int32) // 3)  # pass_at_k wants others in each
     arrays["returns"], arrays["new_values"] = (g.normal(size=shape).astype(np.float32) for _ in range(2))
     arrays["anchors"] = g.integers(0, 4, spans).astype(np.int32)

@@ -26,6 +26,9 @@ class TestCUDA(unittest.TestCase):
     def test_driver(self):
         self.run_file("driver")
 
+    def test_answers(self):
+        self.run_file("answers")
+
     def test_bits(self):
         self.run_file("bits")
 

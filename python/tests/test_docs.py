@@ -11,6 +11,8 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from unittest import mock
 
 from support import ROOT, TESTDATA, environment, needs_go, program, run_python
 
@@ -48,6 +50,32 @@ class Page(unittest.TestCase):
 
     def test_python(self):
         self.assertIn("stats", self.run_python(PAGE))
+
+    @unittest.skipIf(torch is None, "PyTorch is not installed")
+    def test_another_trainer(self):
+        """The example for Trinity-RFT, on a stand-in for its class and its registry."""
+        ((_, code, _),) = [example for example in examples(ROOT / "docs" / "trainers.md", "python") if "trinity" in example[1]]
+
+        class GRPOGroupedAdvantage:
+            def calculate_group_advantage(self, group_id, exps, precomputed_std=None):
+                for e, score in zip(exps, (1.0, -1.0)):
+                    e.advantages = score * e.action_mask
+                return exps, {"reward_mean": 0.5}
+
+        found, path = {}, "trinity.algorithm.advantage_fn"
+        registry = SimpleNamespace(register_module=lambda name: lambda kind: found.setdefault(name, kind))
+        modules = {name: ModuleType(name) for name in ("trinity", "trinity.algorithm", path, path + ".grpo_advantage")}
+        modules[path].ADVANTAGE_FN, modules[path + ".grpo_advantage"].GRPOGroupedAdvantage = registry, GRPOGroupedAdvantage
+        with mock.patch.dict(sys.modules, modules):
+            exec(compile(code, "docs/trainers.md", "exec"), {})
+        tokens = torch.tensor([9, 27, 5, 5, 28, 9, 9])
+        made = [SimpleNamespace(tokens=tokens, prompt_length=1, action_mask=torch.ones(6), logprobs=-torch.ones(6)) for _ in "ab"]
+        exps, metrics = found["credit"]().calculate_group_advantage("a task", made, precomputed_std=None)
+        # Four of six tokens are an action with its tags, of the weight 1; the others have 0.3.
+        want = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.3, 0.3]) * 6 / 4.6
+        for e, score in zip(exps, (1, -1)):
+            torch.testing.assert_close(e.advantages, score * want)
+        self.assertEqual((metrics["reward_mean"], metrics["credit/actions"]), (0.5, 8))
 
     def run_python(self, page):
         """In one namespace, which is returned, from top to bottom."""

@@ -5,6 +5,7 @@ import importlib.util
 import io
 import os
 import re
+import sys
 import tempfile
 import unittest
 import warnings
@@ -101,6 +102,40 @@ class Example(unittest.TestCase):
             self.assertEqual([line.split()[0] for line in lines], ["1", "2", "4"])
             self.assertEqual([lines[0].split()[1], lines[0].split()[3]], names)
             self.assertTrue({"audit.json", f"{scheme}-step-000004-audit.html"} <= set(os.listdir(folder)))
+
+    def test_rewards_of_turns(self):
+        """The game of three turns, for two steps with their rewards and with the sums."""
+        with mock.patch.object(sys, "path", [str(ROOT / "examples" / "trl"), *sys.path]):
+            turns = importlib.import_module("turns")
+        games = []
+
+        def play(prompts, trainer, play=turns.play):
+            games.append(play(prompts, trainer))
+            return games[-1]
+
+        for name, more in ("turns", []), ("sums", ["--sums"]):
+            out, said, folder = io.StringIO(), io.StringIO(), f"{self.folder}/{name}"
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(mock.patch.object(turns, "play", play))
+                stack.enter_context(mock.patch.dict(os.environ, PATH=program().name + os.pathsep + os.environ["PATH"]))
+                stack.enter_context(contextlib.redirect_stdout(out))
+                stack.enter_context(contextlib.redirect_stderr(said))
+                stack.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore")
+                turns.main(["--steps", "2", "--out", folder, *more])
+            self.assertRegex(out.getvalue(), r"^steps 1 to 2: \d\.\d\d right answers of 3$")
+            self.assertIn("returns of turns" if name == "turns" else "uniform weights", said.getvalue())
+            self.assertEqual(len(sections(f"{folder}/{name}-step-000001.html")), 8)
+        for game in games:
+            self.assertEqual({len(rewards) for rewards in game["turn_rewards"]}, {3})
+            self.assertGreater(sum(map(sum, game["turn_rewards"])), 0)
+            for i, (ids, mask) in enumerate(zip(game["completion_ids"], game["env_mask"])):
+                self.assertEqual(len(ids), len(mask))
+                said = [ids[k] for k, own in enumerate(mask) if not own]
+                self.assertEqual(len(said), 4)  # two colours before each of two turns
+                group = slice(i // 8 * 8, i // 8 * 8 + 8)
+                of_group = zip(game["completion_ids"][group], game["env_mask"][group])
+                self.assertEqual([[k for k, own in zip(*g) if not own] for g in of_group], [said] * 8)
 
     def test_turns(self):
         """A game ends with a right answer, which has half the reward the second time. The environment is masked."""

@@ -304,14 +304,21 @@ class Loss(Case):
                 logprobs, _ = linear_token_stats(hidden, weight, ids, mask=batch.role, bias=b, chunk=128, entropy=False, **head)
                 want, result = loss(logprobs, batch, weights, **of_loss)
                 wanted = torch.autograd.grad(3 * want, leaves)
-                value, got = linear_loss(hidden, weight, ids, batch, weights, bias=b, chunk=128, **options)
-                grads = torch.autograd.grad(3 * value, leaves)
-                self.close(value, want, 1e-5)
-                for g, w in zip(got, result):
-                    self.close(g.double(), w.double(), 1e-4 if dtype == torch.float32 else 1e-3)
-                for g, w in zip(grads, wanted):
-                    self.assertEqual(g.dtype, dtype)
-                    self.assertLess(error(g, w.double()), 2e-6 if dtype == torch.float32 else 1e-2)
+                # A quarter of the rows at a time, a row, 70, and all, whose logits are computed once, by four tiles.
+                for memory in (None, 1, 4 * 500 * 70, 4 * 500 * 300):
+                    with mock.patch.object(_head.Head, "logits", autospec=True, side_effect=_head.Head.logits) as tiles:
+                        value, got = linear_loss(
+                            hidden, weight, ids, batch, weights, bias=b, chunk=128, memory=memory, **options
+                        )
+                    grads = torch.autograd.grad(3 * value, leaves)
+                    if memory == 4 * 500 * 300:
+                        self.assertEqual(tiles.call_count, 4)
+                    self.close(value, want, 1e-5)
+                    for g, w in zip(got, result):
+                        self.close(g.double(), w.double(), 1e-4 if dtype == torch.float32 else 1e-3)
+                    for g, w in zip(grads, wanted):
+                        self.assertEqual(g.dtype, dtype)
+                        self.assertLess(error(g, w.double()), 2e-6 if dtype == torch.float32 else 1e-2)
                 with torch.no_grad():
                     again, _ = linear_loss(hidden, weight, ids, batch, weights, bias=b, chunk=128, **options)
                 self.close(again, want, 1e-5)
@@ -374,6 +381,29 @@ class Loss(Case):
             linear_loss(hidden.bfloat16(), weight.bfloat16(), ids, batch)
         self.assertEqual(rows, [(300, False)])
 
+    def test_memory_of_16_bits(self):
+        """Held logits of 16-bit products take 2 bytes, and 4 with a softcap, which is computed in float32: beside them
+        there is the buffer of one tile."""
+        real, held = _head.Rows.backward, []
+
+        def backward(rows, *args):
+            used = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in rows.buffers + rows.logits}
+            held.append(sum(used.values()) if rows.held else 0)
+            real(rows, *args)
+
+        hidden, weight, _, ids = operands(300, 512, 8, torch.bfloat16)
+        batch = self.batch(role=torch.ones(300, dtype=torch.uint8))
+        logits, tile = 300 * 512, 2 * 300 * (128 + 32)
+        for softcap, memory, most in ((None, 2 * logits, 4 * tile), (3.0, 4 * logits, 4 * logits + tile)):
+            grads = []
+            for given, want in ((memory, most), (memory - 1, 0)):
+                with self.subTest(softcap=softcap, memory=given), products(torch.bfloat16):
+                    with mock.patch.object(_head.Rows, "backward", backward):
+                        value, _ = linear_loss(hidden, weight, ids, batch, chunk=128, softcap=softcap, memory=given)
+                    self.assertEqual(held.pop(), want)
+                    grads.append(torch.cat([g.view(-1) for g in torch.autograd.grad(value, (hidden, weight))]))
+            self.assertTrue(torch.equal(*grads))
+
     def test_only_what_is_wanted(self):
         hidden, weight, bias, ids = operands(300, 50, 8)
         leaves = [hidden, weight, bias]
@@ -411,6 +441,8 @@ class Loss(Case):
             ("role has the shape", ValueError, lambda: linear_loss(hidden[:9], weight, ids[:9], ones)),
             ("batch is a dict", TypeError, lambda: linear_loss(hidden, weight, ids, {})),
             ("loss has no option cliplow", TypeError, lambda: linear_loss(hidden, weight, ids, ones, cliplow=1)),
+            ("memory is 0, want at least 1", ValueError, lambda: linear_loss(hidden, weight, ids, ones, memory=0)),
+            ("memory is a float, want an integer", TypeError, lambda: linear_loss(hidden, weight, ids, ones, memory=1e9)),
             ("mask has the shape", ValueError, lambda: linear_token_stats(hidden, weight, ids, mask=ids[:2])),
             ("softcap is 0, want 1e-30 to 1e\\+30", ValueError, lambda: linear_token_stats(hidden, weight, ids, softcap=0)),
             ("group is a str, want", TypeError, lambda: linear_loss(hidden, weight, ids, ones, group="tp")),

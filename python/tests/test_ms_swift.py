@@ -146,7 +146,7 @@ class Refused(unittest.TestCase):
             (Credit("rlsd"), "ms-swift does this by --advantage_reweight rlsd"),
             (Credit("fipo"), "ms-swift does this by --loss_type fipo"),
             (Credit("cispo"), "a loss: ms-swift has its own, which --loss_type"),
-            (Credit("turn_returns"), "reads span_rewards, which ms-swift does not keep"),
+            (Credit("turn_returns"), "reads span_rewards, the rewards of turns, of which ms-swift hands on the sum alone: TRL, verl, NeMo RL, prime-rl, SkyRL and Tinker"),
             (Credit("measured"), "ms-swift does not audit a run"),
             (Credit(beta=1.0, signal="energy"), "which ms-swift does not keep"),
         ):

@@ -35,6 +35,7 @@ warnings.filterwarnings("ignore", "'pin_memory' argument is set as true")
 import torch
 import formulas
 from formulas import roles, scalars, weights_and_factors
+from openrlhf.models import PolicyLoss
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from openrlhf.trainer.ppo_utils.experience import Experience, balance_experiences
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
@@ -45,7 +46,8 @@ from support import environment
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from reweight.adapters import Credit, openrlhf
+from reweight.adapters import Credit, _check, openrlhf
+from reweight.adapters._check_openrlhf import formula as loss
 
 WORDS = ["<pad>", "<eos>", "<answer>", "</answer>", "Left", "Right", "Up", "Down", *(f"w{i}" for i in range(16))]
 CREDIT = Credit(beta=2.0, guard=0.0, entropy="surprisal")
@@ -100,45 +102,6 @@ def ratio(mask, w, per_sequence):
     """What makes of the trainer's mean over tokens, or of those of the trajectories, one of weighted tokens."""
     axis = 1 if per_sequence else None
     return mask.sum(axis, keepdims=True) / np.maximum(w.sum(axis, keepdims=True), 1e-300)
-
-
-def loss(A, new, old, w, f, mask, policy_loss_type="ppo", loss_agg_mode="token-mean", dual_clip=None, clip=(0.2, 0.27),
-         rollout=None, level="off", mode="mask", gating="ratio", threshold=(0.5, 5.0)):  # fmt: skip
-    """w l(f A), and what it is divided by, in float64; returns it and dL/dnew."""
-    d = lambda x: torch.from_numpy(np.asarray(x, np.float64))
-    x, old, w, m = d(new).requires_grad_(), d(old), d(w), d(mask)
-    A = d(A) * d(f)
-    count = m.sum(1, keepdim=True).clamp(min=1)
-    coefficient = torch.ones_like(m)
-    if policy_loss_type == "gspo":
-        ratio = (((x - (old if level == "off" else d(rollout))) * m).sum(1, keepdim=True) / count).exp()
-    else:
-        ratio = (x - old).exp()
-        if level != "off":
-            drift = old - d(rollout)
-            p, q = d(rollout).exp(), old.exp()
-            statistic = {
-                "ratio": drift, "tv": (p - q).abs(),
-                "binary_kl": p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log().nan_to_num(),  # 0/0 at padding
-            }[gating]  # fmt: skip
-            if level == "seq":
-                statistic = (statistic * m).sum(1, keepdim=True) / count
-            if gating == "ratio":
-                statistic = statistic.exp()
-            if mode == "clip":
-                coefficient = statistic.clamp(*threshold)
-            else:
-                coefficient = drift.exp() * ((statistic >= threshold[0]) & (statistic <= threshold[1]))
-    l = torch.min(ratio * A, ratio.clamp(1 - clip[0], 1 + clip[1]) * A)
-    if dual_clip is not None:
-        l = torch.where(A < 0, torch.max(l, dual_clip * A), l)
-    l = -l * coefficient * m
-    if policy_loss_type == "gspo" or loss_agg_mode == "seq-mean-token-mean":
-        total = ((w * l).sum(1) / w.sum(1).clamp(min=1e-300))[d(mask.any(1)) > 0].mean()
-    else:
-        total = (w * l).sum() / w.sum()
-    total.backward()
-    return total.item(), x.grad.numpy()
 
 
 class Policy:
@@ -394,6 +357,23 @@ class Refused(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "^--actor.policy_loss_type other was not tested"):
             BasePPOTrainer(SimpleNamespace(args=args), None, None, None, None, None, tokenizer())
 
+    def test_check_trainer(self):
+        """The command says of every loss and option when it is wrong."""
+        original = PolicyLoss.forward
+
+        def run(factor):
+            forward = lambda self, *args, **options: [factor(self) * original(self, *args, **options)[0]]
+            out = io.StringIO()
+            with mock.patch.object(PolicyLoss, "forward", forward), contextlib.redirect_stdout(out):
+                return _check.main(["openrlhf"]), out.getvalue().splitlines()
+
+        status, lines = run(lambda policy: 1.001 if policy.is_correction_gating == "tv" else 1)
+        self.assertEqual(status, 1)
+        self.assertEqual({" tv " in line for line in lines if "WRONG 1.0e-03" in line}, {True})
+        self.assertEqual(lines[-1], "right 56, refused 0, absent 0, no formula 0, WRONG 16")
+        self.assertEqual(run(lambda policy: 1.001)[1][-1], "right 0, refused 0, absent 0, no formula 0, WRONG 72")
+        self.assertEqual(run(lambda policy: 1)[0], 0)
+
     def test_main(self):
         with mock.patch("ray.is_initialized", lambda: True):
             with self.assertRaisesRegex(RuntimeError, "^ray.init was called before"):
@@ -519,7 +499,8 @@ class Runs(unittest.TestCase):
         offline = {"WANDB_MODE": "offline", "WANDB_API_KEY": "0" * 40, "WANDB_DIR": str(self.folder)}
         said = self.train('"rloo+actfocus+aem", beta=2.0, guard=0.0', f"{flags} --logger.wandb.key offline", **offline)
         credit = Credit("rloo+actfocus+aem", beta=2.0, guard=0.0, entropy="surprisal")
-        names = {"credit/advantage", "credit/unscored", *self.check(credit, "group_norm", "token-mean", said)}
+        more = "advantage", "unscored", "ambiguous", "warnings", "mixed_groups", "grad_scale", "multiplier_action", "multiplier_reasoning"
+        names = {*self.check(credit, "group_norm", "token-mean", said), *("credit/" + name for name in more)}
         [file] = self.folder.glob("wandb/offline-run-*/run-*.wandb")
         self.assertEqual(set(re.findall(r"train/(credit/\w+)", file.read_bytes().decode(errors="replace"))), names)
 

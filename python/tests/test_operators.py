@@ -1,9 +1,11 @@
 """The operators of reweight.torch in PyTorch's compilers and transforms."""
 
+import contextlib
 import dataclasses
 import itertools
 import unittest
 import warnings
+from unittest import mock
 
 try:
     import torch
@@ -84,7 +86,7 @@ class Check(unittest.TestCase):
                 args = [numbers(shape, 1, 1, dtype).requires_grad_(on) for shape, on in zip(shapes, wanted)]
                 self.check(
                     ops.linear_loss, *args, ids, 16, exact(0.7, 1), dtype, "", role, None, None, old, advantages,
-                    ref, weights.abs(), *loss_options(aggregation="seq_mean_token_mean", policy=reweight.PPO(clip_low=0.1), kl_coef=0.01), wanted,
+                    ref, weights.abs(), *loss_options(aggregation="seq_mean_token_mean", policy=reweight.PPO(clip_low=0.1), kl_coef=0.01), 0, wanted,
                 )  # fmt: skip
 
     def test_loss(self):
@@ -415,6 +417,94 @@ class InferenceMode(unittest.TestCase):
                             self.assertTrue(torch.equal(gradient, gradients[name]), name)
                     count += 1
         self.assertGreater(count, 150)
+
+
+class Subclass(torch.Tensor):
+    """A tensor of one's own, as a result of any operator is that has one."""
+
+
+class Directly(Case):
+    """Without a gradient the kernel of token_stats is called directly, unless something would see its operator."""
+
+    def setUp(self):
+        self.logits, self.ids = numbers((2, 3, 40), 1), chosen((2, 3), 40, 2)
+        self.want = ops.token_stats(self.logits, self.ids, exact(0.7), True, True)
+
+    def check(self, calls, logits, ids, context=contextlib.nullcontext(), temperature=0.7):
+        with mock.patch.object(_operators, "token_stats", side_effect=_operators.token_stats) as operator, context:
+            got = token_stats(logits, ids, temperature=temperature, log_sum_sq_probs=True)
+        self.assertEqual(operator.call_count, calls)
+        return got
+
+    def test_directly(self):
+        graded = self.logits.clone().requires_grad_()
+        for logits, context in (
+            (self.logits, contextlib.nullcontext()),
+            (graded, torch.no_grad()),
+            (torch.nn.Parameter(self.logits), torch.no_grad()),
+            (self.logits, torch.inference_mode()),
+            (self.logits, torch.autocast("cpu")),
+        ):
+            with self.subTest(type(logits), graded=logits.requires_grad, context=context):
+                for got, want in zip(self.check(0, logits, self.ids, context), self.want):
+                    self.assertTrue(torch.equal(got, want))
+                    self.assertEqual((type(got), got.dtype, got.stride()), (torch.Tensor, want.dtype, want.stride()))
+        self.check(0, self.logits[:, 1:, :33], self.ids.int()[:, 1:] % 33)
+        for got, want in zip(self.check(0, self.logits, self.ids.t().contiguous().t()), self.want):
+            self.assertTrue(torch.equal(got, want))
+        self.check(1, graded, self.ids)
+        logprobs, entropy = token_stats(self.logits, self.ids, entropy=False)
+        self.assertEqual((logprobs.shape, entropy), (self.ids.shape, None))
+
+    def test_seen(self):
+        class Functions(torch.overrides.TorchFunctionMode):
+            seen = 0
+
+            def __torch_function__(self, f, types, args=(), kwargs=None):
+                self.seen += f is ops.token_stats.default
+                return f(*args, **kwargs or {})
+
+        class Operators(torch.utils._python_dispatch.TorchDispatchMode):
+            seen = 0
+
+            def __torch_dispatch__(self, f, types, args=(), kwargs=None):
+                self.seen += f is ops.token_stats.default
+                return f(*args, **kwargs or {})
+
+        for mode in Functions(), Operators():
+            self.check(1, self.logits, self.ids, mode)
+            self.assertEqual(mode.seen, 1)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            self.check(1, self.logits, self.ids)
+        self.assertIn("reweight::token_stats", [e.key for e in profile.key_averages()])
+        with warnings.catch_warnings():  # of what PyTorch would have instead of a trace
+            warnings.simplefilter("ignore")
+            trace = torch.jit.trace(lambda x, y: token_stats(x, y)[0], (self.logits, self.ids))
+        self.assertIn("reweight::token_stats", str(trace.graph))
+        graph = torch.fx.experimental.proxy_tensor.make_fx(lambda x, y: token_stats(x, y))(self.logits, self.ids)
+        self.assertIn("reweight.token_stats", graph.code)
+        for one, two in ((Subclass, None), (None, Subclass)):
+            logits, ids = (t.as_subclass(kind or torch.Tensor) for t, kind in ((self.logits, one), (self.ids, two)))
+            self.assertIs(type(self.check(1, logits, ids)[0]), Subclass)
+
+    def test_what_the_operator_has_to_say(self):
+        """What is not for the kernel as it is, and errors, which have one text."""
+        signs = torch.complex(self.logits, -self.logits).conj().imag
+        self.assertTrue(signs.is_neg())
+        self.assertTrue(torch.equal(self.check(1, signs, self.ids)[0], self.want[0]))
+        self.check(1, self.logits.double(), self.ids)
+        self.check(1, self.logits, self.ids, temperature=torch.tensor(0.7))
+        self.check(1, self.logits.to("meta"), self.ids.to("meta"))
+        self.assertFalse(_operators._unseen(self.logits.to("meta"), self.ids))
+        for message, kind, args, options in (
+            (r"ids\[1, 2\] is 40, want 0 to 39", ValueError, (self.logits, torch.tensor([[0, 0, 0], [0, 0, 40]])), {}),
+            ("temperature is 0, want", ValueError, (self.logits, self.ids), dict(temperature=0)),
+            ("entropy", RuntimeError, (self.logits, self.ids), dict(entropy="yes")),
+            ("logits has dtype int64, want .*, float16 or float64", TypeError, (self.logits.long(), self.ids), {}),
+            ("ids is None, want a torch.Tensor", TypeError, (self.logits, None), {}),
+        ):
+            with self.subTest(message), self.assertRaisesRegex(kind, message):
+                token_stats(*args, **options)
 
 
 class Transforms(Case):

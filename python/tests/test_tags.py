@@ -141,6 +141,30 @@ class Grammar(unittest.TestCase):
             with self.assertRaisesRegex(reweight.InputError, want):
                 credited([[0, 1]], words, action=lambda *_, made=made: made)
 
+    def test_labels(self):
+        """Labels that come with the tokens, as bools or roles, padded, packed or as a list of trajectories."""
+        mask, actions = np.array([[1, 1, 0, 1], [1, 1, 1, 0]]), np.array([[1, 0, 1, 1], [0, 0, 1, 1]]) == 1
+        want = np.where(actions, 1, 0.25) * mask
+        credit = Credit("actfocus", alpha=0.25)
+        for of in (actions, actions + 1, np.where(mask, actions + 1, 77)):
+            ones = np.ones((2, 4), np.float32)
+            m = token_advantages(ones, mask, credit=credit, aggregation="token_sum", actions=of)
+            np.testing.assert_array_equal(m, want)
+            m = token_advantages(
+                ones.reshape(-1), mask.reshape(-1), credit=credit, aggregation="token_sum", actions=of.reshape(-1), seq_offsets=[0, 4, 8]
+            )
+            np.testing.assert_array_equal(m, want.reshape(-1))
+        for of, problem in (
+            (actions[:, :3], r"actions has the shape \[2, 3\], want \[2, 4\]"),
+            (actions * 3, r"actions has \[3, 0, 3, 0, 0, 3\] of the type int64, want bools, or 1 for reasoning and 2 for an action"),
+        ):
+            with self.assertRaisesRegex(reweight.InputError, problem):
+                token_advantages(ones, mask, credit=credit, aggregation="token_sum", actions=of)
+        with self.assertRaisesRegex(reweight.InputError, 'action is "marks", a name for adapters that read columns: give actions'):
+            token_advantages(ones, mask, credit=Credit("actfocus", action="marks"), aggregation="token_sum", token_ids=mask)
+        with self.assertRaisesRegex(reweight.InputError, 'action is "marks", the name of a column, which the adapter of TRL reads: for verl'):
+            Credit(action="marks").check("verl", {}, ("entropy",))
+
     def test_errors(self):
         for options, want in (
             ({"tags": "anser"}, r"tags is 'anser', want some of \[answer tool_call json react boxed code\] with \+ between them"),
@@ -152,7 +176,8 @@ class Grammar(unittest.TestCase):
             ({"tags": ("", "</a>")}, "tags is .* want what opens and what closes"),
             ({"tags": ("a", [1])}, "tags is .* want what opens and what closes"),
             ({"tags_as": "x"}, r'tags_as is "x", want one of \[reasoning action\]'),
-            ({"action": "x"}, "action is 'x', want a function"),
+            ({"action": ""}, "action is '', want a function"),
+            ({"action": 3}, "action is 3, want a function of ids, texts and the tokenizer, or in TRL the name of a column"),
         ):
             with self.subTest(options), self.assertRaisesRegex(reweight.InputError, want):
                 Credit(**options)

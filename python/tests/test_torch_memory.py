@@ -14,7 +14,7 @@ except ImportError:
 sys.path.insert(0, str(Path(__file__).parents[1] / "measure"))
 import memory  # noqa: E402
 
-ROWS, VOCAB, HIDDEN = 512, 40_000, 512
+ROWS, VOCAB, HIDDEN = 512, 40_000, 128
 LOGITS = {"float32": ROWS * VOCAB * 4, "bfloat16": ROWS * VOCAB * 2}
 NOISE = 3 << 20  # memory that the allocator and PyTorch keep for themselves, whatever the sizes
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib.util
 import io
+import json
 import os
 import re
 import subprocess
@@ -308,7 +309,7 @@ class Runs(unittest.TestCase):
             "cispo": r"has cispo, a loss: TRL has its own, which loss_type \(with importance_sampling_level\) chooses$",
             "tis": "TRL does this by vllm_importance_sampling_correction",
             "off_policy_mask": "TRL does this by off_policy_mask_threshold",
-            "gigpo": "reads anchors, which TRL does not keep",
+            "gigpo": "reads anchors, but the trainer has no rollout_func",
         }.items():
             with self.assertRaisesRegex(InputError, message):
                 trainer(functools.partial(GRPOTrainer, credit=Credit(scheme)))
@@ -868,6 +869,83 @@ def game(prompts, trainer, cut=False):
     return {**out, "logprobs": None}
 
 
+class Columns(unittest.TestCase):
+    """Actions of a column: labels of tokens that rollout_func returns, or tags of each prompt that the data set has."""
+
+    def outputs(self, credit, inputs, rollout_func=None, **options):
+        """The batch of these inputs with the credit, and TRL's own advantages [B]."""
+        own = []
+
+        class Kept(Original):
+            def _generate_and_score_completions(self, inputs):
+                own.append(super()._generate_and_score_completions(inputs))
+                return dict(own[-1])
+
+        made = trainer(functools.partial(type("Both", (CreditMixin, Kept), {}), credit=credit), rollout_func=rollout_func, **options)
+        made.model.train()
+        with contextlib.redirect_stderr(io.StringIO()):
+            return made._generate_and_score_completions(inputs), numpy(own[-1]["advantages"]), made
+
+    def test_labels(self):
+        """For bools and for roles, with tokens of the environment, and a completion that the loss lacks."""
+
+        def play(prompts, trainer, made=lambda label: label):
+            out = game(prompts, trainer)
+            g = np.random.default_rng(5)
+            out["marks"] = [made(g.random(len(ids)) < 0.3).tolist() for ids in out["completion_ids"]]
+            marks[:] = out["marks"]
+            return out
+
+        marks = []
+        inputs = [{"prompt": f"w{i // 4} w1"} for i in range(8)]
+        credit = Credit("actfocus", action="marks")
+        for rollout in (play, functools.partial(play, made=lambda label: 1 + label)):
+            output, own, made = self.outputs(credit, [dict(x) for x in inputs], rollout)
+            mask = numpy(output["completion_mask"] * output["tool_mask"])
+            action = np.zeros(mask.shape)
+            for row, of in zip(action, marks):
+                row[: len(of)] = np.array(of) if isinstance(of[0], bool) else np.array(of) - 1
+            w = np.where(action == 1, 1, 0.3) * mask
+            self.assertTrue((w == 1).any())
+            want = own[:, None] * w * mask.sum() / w.sum()
+            np.testing.assert_allclose(numpy(output["advantages"]), want, rtol=1e-5, atol=1e-6)
+            self.assertEqual(made._metrics["train"]["credit/actions"][-1], (action * mask).sum())
+        short = lambda *args: {**play(*args), "marks": [[True]] * 8}  # noqa: E731
+        want = r"action\[0\] has 1 labels, want \d+, one for each token of the completion"
+        for wrong, problem in (
+            (short, want),
+            (game, r'action\[0\] is "marks", which is no column of the data set and no output of rollout_func'),
+            (functools.partial(play, made=lambda label: 2 * label), r"action has \[.* of the type int64, want bools, or 1"),
+        ):
+            with self.assertRaisesRegex(InputError, problem):
+                self.outputs(credit, [dict(x) for x in inputs], wrong)
+
+    def test_tags(self):
+        """Each prompt has tags of its own, those of a preset, or none: all tokens are actions then."""
+        tags = [["Left", "Right"]] * 4 + [[["<answer>", "</answer>"], ["Up", "Down"]]] * 4 + ["answer"] * 4 + [None] * 4
+        inputs = [{"prompt": f"w{i // 4} w1", "where": x} for i, x in enumerate(tags)]
+        output, own, made = self.outputs(
+            Credit("actfocus", action="where", audit_every=1, dir=tempfile.mkdtemp()), inputs, per_device_train_batch_size=16
+        )
+        mask, ids = numpy(output["completion_mask"]), output["completion_ids"].numpy()
+        action = np.zeros(mask.shape, bool)
+        for b, x in enumerate(tags):
+            text = {"answer": ("<answer>", "</answer>")}
+            for pair in [] if x is None else [text[x]] if isinstance(x, str) else [x] if isinstance(x[0], str) else x:
+                of = dataclasses.replace(CREDIT, tags=tuple(pair), tags_as="action")
+                role = weights_and_factors(ids[b : b + 1], mask[b : b + 1] != 0, np.zeros((1, ids.shape[1])), mask[b : b + 1], [0], of)[2]
+                action[b] |= role[0] == 2
+            if x is None:
+                action[b] = mask[b] != 0
+        kinds = [action[i : i + 4].sum() for i in range(0, 16, 4)]
+        self.assertTrue(min(kinds[0], kinds[1], kinds[3]) > 0, kinds)
+        w = np.where(action, 1, 0.3) * mask
+        np.testing.assert_allclose(numpy(output["advantages"]), own[:, None] * w * mask.sum() / w.sum(), rtol=1e-5, atol=1e-6)
+        self.assertIn("credit/audit/prompts", made._metrics["train"])
+        with self.assertRaisesRegex(InputError, "tags is 'nothing'"):
+            self.outputs(Credit("actfocus", action="where"), [{**x, "where": "nothing"} for x in inputs[:8]])
+
+
 class Turns(unittest.TestCase):
     """Rewards of turns, by lists of reward functions, or which rollout_func returns as span_rewards."""
 
@@ -972,6 +1050,51 @@ class Turns(unittest.TestCase):
                 self.assertLess(worst[1], 1e-4)
                 log = [entry for entry in made.state.log_history if "credit/mixed_groups" in entry]
                 self.assertEqual([(entry["credit/mixed_groups"], entry["credit/unscored"]) for entry in log], [(1, 1)] * 3)
+
+    def test_states(self):
+        """GiGPO goes by the states that rollout_func returns, which a file of the batch has too."""
+
+        def walked(prompts, trainer):
+            out = game(prompts, trainer)
+            g = np.random.default_rng(trainer.state.global_step)
+            return {**out, "anchors": [g.choice(["door", "hall"], len(row)).tolist() for row in out["span_rewards"]]}
+
+        with tempfile.TemporaryDirectory() as folder:
+            made, said, steps = self.played(rollout=walked, credit=Credit("gigpo", save_every=1, dir=folder))
+            self.assertIn("the advantages of GiGPO in the place of the trainer's", said)
+            for rollout, rewards, output, *_ in steps:
+                there = [i for i in range(8) if i not in (5, 6)]  # the one that the loss lacks, and the one that nobody scored
+                mask = (numpy(output["completion_mask"] * output["tool_mask"]) != 0)[there]
+                turns, states = ([row[i] for i in there] for row in (rollout["span_rewards"], rollout["anchors"]))
+                scores = np.array([rewards[i] for i in there], np.float32)
+                totals = np.array([score + sum(row) for score, row in zip(scores, turns)], np.float32)
+                groups = np.array(there) // 4
+                wanted = np.zeros(mask.shape)
+                for g in range(2):
+                    mine = [k for k in range(len(there)) if groups[k] == g]
+                    lacking = [] if g == 0 else [sum(rollout["span_rewards"][5]) + rewards[5]]
+                    mean = np.mean([*totals[mine], *lacking])
+                    returns = {}
+                    for k in mine:
+                        row, total = [*turns[k][:-1], turns[k][-1] + scores[k]], 0.0
+                        for s in reversed(range(len(row))):
+                            total = row[s] + 0.95 * total
+                            returns[k, s] = total
+                    for (k, s), value in returns.items():
+                        same = [v for (j, t), v in returns.items() if states[j][t] == states[k][s]]
+                        first, end = spans(mask[k])[s]
+                        wanted[k, first:end] = totals[k] - mean + (value - np.mean(same) if len(same) > 1 else 0)
+                got = numpy(output["advantages"])
+                np.testing.assert_allclose(got[there], wanted, atol=1e-5)
+                self.assertFalse(got[[5, 6]].any())
+            lines = [json.loads(line) for line in max(Path(folder).glob("*.jsonl")).read_text().splitlines()]
+            self.assertEqual([len(line["anchors"]) for line in lines], [len(line["span_rewards"]) for line in lines])
+            self.assertEqual({type(x) for line in lines for x in line["anchors"]}, {int})
+        with self.assertRaises(InputError) as caught:
+            trainer(functools.partial(GRPOTrainer, credit=Credit("gigpo")))
+        self.assertIn("scheme reads anchors, but the trainer has no rollout_func: in TRL, rollout_func returns the states", str(caught.exception))
+        with self.assertRaisesRegex(InputError, "^anchors is nothing that rollout_func returns: in TRL, "):
+            self.played(credit=Credit("gigpo"))
 
     def test_two_processes(self):
         """A group lies in both: the baselines are those of the whole."""
@@ -1121,17 +1244,38 @@ def turns_of_process(folder):
         np.savez(f"{folder}/{made.accelerator.process_index}-{lists}.npz", **wide)
 
 
+class Forward(unittest.TestCase):
+    def test_handed_on(self):
+        """The pass that scores completions takes them by name where TRL hands whatever it is given to another method."""
+
+        class Handing(Original):
+            def _get_per_token_logps_and_entropies(self, model, *args, batch_size=None, **options):
+                return self._full_logits_logps(model, *args, batch_size=batch_size, **options)
+
+            def _full_logits_logps(self, model, *args, **options):
+                self.options = {**options, "rows": len(args[0])}
+                return super()._get_per_token_logps_and_entropies(model, *args, **options)
+
+        made = trainer(kind=Handing)
+        tokens = torch.full((2, 3), 7)
+        output = {name: tokens for name in ("prompt_ids", "completion_ids")} | {name: tokens * 0 + 1 for name in ("prompt_mask", "completion_mask")}
+        logps, entropy = trl._forward(made, output)
+        self.assertEqual((made.options["batch_size"], logps.shape, entropy.shape), (8, (2, 3), (2, 3)))
+        Handing._full_logits_logps = lambda self, model, input_ids, pixel_values=None: None
+        self.assertEqual(trl._images(made, {**output, "pixel_values": 1}), {"pixel_values": 1})
+
+
 class Losses(unittest.TestCase):
     """GRPOTrainer._compute_loss of the advantages that the adapter makes, and its gradient, against the formulas."""
 
     def test_against_the_formulas(self):
         with tempfile.TemporaryDirectory() as folder:
-            it, worst, cases = _check.TRL(folder), [0.0, 0.0], 0
+            it, worst, cases = _check.made("trl", folder), [0.0, 0.0], 0
             self.assertEqual(it.loss_types(), [*trl._AGGREGATIONS])
             for case in it.cases():
                 for credited in False, True:
                     with self.subTest(credited=credited, **case):
-                        verdict, *differences = it.compared(credited, **case)
+                        verdict, *differences = _check.compared(it, credited, **case)
                         self.assertEqual(verdict, "right", differences)
                         worst, cases = np.maximum(worst, differences), cases + 1
         sys.stderr.write(f"\nTRL, {cases} losses: loss within {worst[0]:.1e}, gradient within {worst[1]:.1e}\n")
@@ -1164,9 +1308,9 @@ class Losses(unittest.TestCase):
         with mock.patch("reweight.adapters._hooks.version_of", lambda package: "1.17.0"):
             with self.assertWarnsRegex(UserWarning, "not with TRL 1.17.0; python -m reweight check-trainer trl compares its losses"):
                 trl._check_trl(CREDIT)
-        for arguments, problem in (((), "nothing"), (("verl",), "'verl'"), (("trl", "x"), "'trl' 'x'")):
-            self.assertEqual(run(*arguments), (2, "", f"python -m reweight check-trainer takes trl, not {problem}\n"))
-        with mock.patch.object(_check, "TRL", side_effect=RuntimeError("of\ntwo lines")):
+        for arguments, problem in (((), "nothing"), (("slime",), "'slime'"), (("trl", "x"), "'trl' 'x'")):
+            self.assertEqual(run(*arguments), (2, "", f"python -m reweight check-trainer takes trl, verl or openrlhf, not {problem}\n"))
+        with mock.patch.dict(_check.TRAINERS, trl=mock.Mock(side_effect=RuntimeError("of\ntwo lines"))):
             self.assertEqual(run("trl"), (2, "", "not checked: RuntimeError: of two lines\n"))
         with mock.patch("importlib.util.find_spec", lambda name: None):
             status, out, err = run("trl")

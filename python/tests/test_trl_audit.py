@@ -328,6 +328,53 @@ class Audits(unittest.TestCase):
         audit.weights = w
         np.testing.assert_array_equal(audit.weights_of(want)[mask], np.array([*w.values()])[want[mask]])
 
+    def test_turns(self):
+        """Turns as parts: of a run in which the second of three decides, in log, weights, JSON and page, and from a checkpoint."""
+
+        def rollout(prompts, trainer):
+            chance = np.random.default_rng(trainer.state.global_step)
+            ids, masks = [], []
+            for _ in prompts:
+                said = [int(chance.integers(5, 7)) for _ in range(3)]
+                ids.append([7, said[0], 8, said[1], 7, said[2], 1])
+                masks.append([0, 1, 0, 1, 0, 1, 1])
+            prompt_ids = [trainer.processing_class(p)["input_ids"] for p in prompts]
+            return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": None, "env_mask": masks, "said": [row[3] for row in ids]}
+
+        options = dict(rollout_func=rollout, reward_funcs=lambda said, **_: [float(word == 5) for word in said], num_generations=8, per_device_train_batch_size=64)
+        credit = self.credit("measured", 2, audit_turns=3)
+        it = made(credit, self.folder / "run", max_steps=4, save_strategy="steps", save_steps=4, **options)
+        trained(it)
+        log = log_of(it)[-1]
+        self.assertGreater(log["credit/audit/signal_turn_2"], 0.5)
+        self.assertLess(max(log["credit/audit/signal_turn_1"], log["credit/audit/signal_turn_3"]), 0.5)
+        w = it._reweight_audit.weights
+        self.assertEqual(list(w), ["turn 1", "turn 2", "turn 3"])
+        self.assertGreater(w["turn 2"], w["turn 3"])
+        found = json.loads((self.folder / "credit" / "audit.json").read_text())
+        self.assertEqual([p["name"] for p in found["parts"]], list(w))
+        self.assertEqual([p["tokens"] for p in found["parts"]], [total := found["parts"][0]["tokens"], total, 2 * total])
+        page = max((self.folder / "credit").glob("*-audit.html")).read_text()
+        self.assertIn("turn 2: signal", page)
+        again = made(credit, self.folder / "run", max_steps=5, **options)
+        trained(again, resume_from_checkpoint=str(self.folder / "run" / "checkpoint-4"))
+        self.assertEqual(log_of(again)[-1]["credit/audit/weight_turn_2"], w["turn 2"])
+        others = made(self.credit("measured", audit_turns=2), self.folder / "run", max_steps=5, **options)
+        said = trained(others, resume_from_checkpoint=str(self.folder / "run" / "checkpoint-4"))
+        self.assertIn("there are no audits of these parts in", said)
+        mask = np.array([[1, 0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 0, 0, 0], [0] * 7])
+        np.testing.assert_array_equal(others._reweight_audit.labels(mask, mask, None), [[0, -1, 1, 1, -1, 1, 1], [-1, -1, 0, 0, -1, -1, -1], [-1] * 7])
+        one = made(self.credit("uniform", audit_turns=2), self.folder / "run", max_steps=1)
+        with self.assertWarnsRegex(UserWarning, "no audited answer has a second turn"):
+            with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+                one.train()
+        for value in (1, -2, True, 2.0):
+            with self.subTest(value), self.assertRaisesRegex(reweight.InputError, "^audit_turns is .*, want a number of turns, at least 2, or 0"):
+                Credit(audit_every=5, audit_turns=value)
+        with self.assertRaisesRegex(reweight.InputError, "^audit_turns is 3, but no batch is audited: give audit_every too"):
+            Credit(audit_turns=3)
+        Credit(audit_every=5, audit_turns=3, tags=None)
+
     def test_no_tags(self):
         """Tags that no answer has: a warning, and weights of 1."""
         it = made(self.credit("measured", tags=("<a>", "</a>")), self.folder / "run", max_steps=3)

@@ -32,7 +32,7 @@ FEW = (2**40, -9999.0, 1e300, math.nan, True, None, "x")  # for arrays of the sa
 
 FLOAT_ARRAYS = (
     *("ref_energy", "entropy", "old_logprobs", "logprobs", "ref_logprobs", "ref_entropy", "advantages", "values"),
-    *("rollout_logprobs", "token_rewards", "returns", "new_values", "teacher_logprobs", "sum_sq_probs"),
+    *("rollout_logprobs", "token_rewards", "returns", "new_values", "teacher_logprobs", "sum_sq_probs", "entropy_drop"),
     *("actfocus_weights", "aem_factors"),
 )
 

@@ -4,7 +4,6 @@ against the papers' formulas in float64, and whole runs of its command on the CP
 reweight comes in by the entry point of the wheel: run this by python/test verl test_verl."""
 
 import contextlib
-import copy
 import functools
 import importlib.metadata
 import importlib.util
@@ -37,216 +36,24 @@ import pandas
 import ray
 import torch
 import transfer_queue as tq
-import verl.trainer.config
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from support import environment, run_python
 from tensordict import TensorDict
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
+from transformers import LlamaConfig, LlamaForCausalLM
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.utils.losses import ppo_loss
+from verl_formulas import (
+    ACTOR, CLOSING, CORRECTION, EOS, FIRST_WORD, IN_LOSS, LOSS, MODES, NO_IMPORTANCE, OBSERVATION, OPENING, OPTIONS, WORDS,
+    accepted, config, default_config, group_advantages, importances, loss_of, multiplier, scores, tokenizer,
+    turn_advantages, weights_and_factors,
+)  # fmt: skip
 
 from reweight import InputError
 from reweight.adapters import Credit, HookError
 from reweight.adapters import verl as adapter
-
-OPENING, CLOSING, OBSERVATION, EOS, FIRST_WORD = 2, 3, 4, 1, 5
-WORDS = ["<pad>", "<eos>", "<answer>", "</answer>", "<obs>", *(f"w{i}" for i in range(19))]
-OPTIONS = {"alpha": 0.2, "beta": 2.0, "guard": 0.0}  # of the credit: no guard hides AEM
-MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-sum")
-ACTOR, CORRECTION = "actor_rollout_ref.actor.", "algorithm.rollout_correction."
-LOSS, IN_LOSS = ACTOR + "policy_loss.loss_mode", ACTOR + "policy_loss.rollout_correction."
-NO_IMPORTANCE = {IN_LOSS + "rollout_is": None}  # of loss_mode=bypass_mode, which has some by default
-
-
-def tokenizer():
-    t = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="w0"))
-    t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made = PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<eos>", pad_token="<pad>", unk_token="w0")
-    made.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    return made
-
-
-@functools.cache
-def default_config():
-    """verl's, as its command makes it, for GRPO."""
-    with initialize_config_dir(os.path.dirname(verl.trainer.config.__file__), version_base=None):
-        return compose("ppo_trainer", ["algorithm.adv_estimator=grpo", ACTOR + "ppo_micro_batch_size_per_gpu=4"])
-
-
-def config(changes=(), reweight=OPTIONS):
-    made = copy.deepcopy(default_config())
-    for name, value in {"reweight": reweight, **dict(changes)}.items():
-        OmegaConf.update(made, name, value, force_add=True)
-    return made
-
-
-def spans(mask):
-    """Pairs of the first token of each response and the one after its last."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
-    return edges.reshape(-1, 2)
-
-
-def weights_and_factors(rows, groups, credit):
-    """ActFocus and AEM from the papers, in float64, without the library: [B, T] each, and what a token is.
-
-    rows: [B, T] each: responses; sampled, what the policy said; kept, what was not rejected of it; old, ref, entropy.
-    """
-    role = rows["sampled"].astype(int)
-    for b, ids in enumerate(rows["responses"]):
-        for first, end in spans(rows["sampled"][b]):
-            opened = None
-            for t in range(first, end):
-                if ids[t] == OPENING:
-                    opened = t
-                elif opened is not None and ids[t] == CLOSING:
-                    role[b, opened : t + 1] = 2  # with the tags, by default
-                    opened = None
-    role *= rows["kept"]
-    action = role == 2
-    w = (role > 0).astype(float)
-    if "entropy_mask" in credit.scheme:
-        w = formulas.entropy_mask(rows["entropy"], rows["kept"])
-    if "actfocus" in credit.scheme:
-        signal = -rows["old"] if credit.signal == "surprisal" else rows["old"] - rows["ref"]
-        mu = signal[action].mean()
-        sigma = np.sqrt(((signal[action] - mu) ** 2).mean() + credit.eps)
-        w[role == 1] = credit.alpha
-        w[action] = 1 + credit.beta / (1 + np.exp(-(signal[action] - mu) / sigma))
-    f = np.ones_like(w)
-    entropy = rows["entropy"] if credit.entropy == "exact" else -rows["old"]
-    scopes = groups if credit.scope == "group" else [0] * len(groups)
-    for g in set(scopes) if "aem" in credit.scheme else ():
-        found = [(b, s, e) for b in range(len(groups)) if scopes[b] == g for s, e in spans(rows["sampled"][b])]
-        found = [(b, s, e) for b, s, e in found if rows["kept"][b, s:e].any()]
-        h = np.array([entropy[b, s:e][rows["kept"][b, s:e]].mean() for b, s, e in found])
-        if len(h) and h.max() - h.min() >= max(credit.guard, 1e-12):
-            factor = np.exp(-credit.lambda_ * (h - h.min()) / (h.max() - h.min()))
-            for (b, s, e), value in zip(found, factor / factor.mean()):
-                f[b, s:e] = value
-    return w, f, role
-
-
-def multiplier(rows, w, f, mode):
-    """By which an advantage is multiplied, [B, T]: AEM's factor, and the weight over the mean of what mode averages."""
-    if mode == "token-mean":
-        return w * f * rows["kept"].sum() / w.sum()
-    if mode == "seq-mean-token-mean":
-        return w * f * rows["kept"].sum(1, keepdims=True) / np.maximum(w.sum(1, keepdims=True), 1e-300)
-    return w * f
-
-
-def group_advantages(rewards, groups, trajectories, kept):
-    """GRPO's, [B, T]: of several outputs of one trajectory all have the last one's, which verl reads at one of its
-    tokens and finds 0 where all are rejected."""
-    last = {trajectory: row for row, trajectory in enumerate(trajectories)}
-    of = {}
-    for g in set(groups):
-        rows = [row for row in last.values() if groups[row] == g]
-        r = rewards[rows]
-        a = (r - r.mean()) / (r.std(ddof=1) + 1e-6) if len(r) > 1 else r / (1 + 1e-6)
-        of.update(zip((trajectories[row] for row in rows), a * kept[rows].any(1)))
-    return np.array([of[trajectory] for trajectory in trajectories])[:, None] * kept
-
-
-def scores(ids):
-    """The rewards of turns that verl_cpu's agent loop gives."""
-    at = ids.index(OBSERVATION) if OBSERVATION in ids else len(ids)
-    return [sum(part) % 5 / 4 for part in (ids[:at], ids[at:]) if part]
-
-
-def turn_advantages(rewards, turns, kept, groups):
-    """Those of turn_returns, where a trajectory without a token of the loss has its rewards of turns in its reward."""
-    there = kept.any(1)
-    rewards = rewards + [0 if x else sum(row) for x, row in zip(there, turns)]
-    return formulas.turn_returns(rewards, [row if x else [] for x, row in zip(there, turns)], kept, np.array(groups))
-
-
-def loss_of(rows, w, A, actor, tokens, count, importance=None):
-    """The loss in float64 and its gradient by rows["new"]: w l(A), divided as the aggregation says; penalty and bonus
-    are not weighted.
-
-    A: [B, T], with AEM's factors. actor: verl's options. tokens: of the mini-batch, rejected ones too, and count, its
-    trajectories, empty ones too: verl divides by these. importance: [B, T] of verl's rollout correction."""
-    d = lambda x: torch.from_numpy(np.asarray(x, np.float64))
-    w, A, old, kept = d(w), d(A), d(rows["old"]), d(rows["kept"])
-    x = d(rows["new"]).requires_grad_()
-    ratio, low, high, name = (x - old).exp(), actor.clip_ratio_low, actor.clip_ratio_high, actor.policy_loss.loss_mode
-    if name == "bypass_mode":
-        correction = actor.policy_loss.rollout_correction
-        name = "gpg" if correction.get("loss_type") == "reinforce" else "vanilla"
-        ratios = ratio.detach().numpy()
-        kept = kept * d(accepted(ratios, rows["kept"], correction))
-        importance = importances(ratios, rows["kept"], correction) if name == "gpg" else None
-    if name == "vanilla":
-        l = -torch.min(ratio * A, ratio.clamp(1 - low, 1 + high) * A)
-        l = torch.where(A < 0, torch.min(l, -A * actor.clip_ratio_c), l)
-    elif name == "gspo":  # of the tokens, whose ratio is the sequence's in value
-        mean = ((x - old) * kept).sum(1, keepdim=True) / kept.sum(1, keepdim=True).clamp(min=1)
-        ratio = mean.detach().exp() * (x - x.detach()).exp()
-        l = -torch.min(ratio * A, ratio.clamp(1 - low, 1 + high) * A)
-    elif name == "sapo":
-        tau = torch.where(A > 0, actor.tau_pos, actor.tau_neg)
-        l = -A * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
-    elif name == "gpg":
-        l = -A * x
-    elif name == "cispo":
-        l = -ratio.detach().clamp(1 - low, 1 + high) * A * x
-    else:  # DPPO: the ratio is cut, and a token left out where the policies have parted too far in the direction of A
-        p, q = old.exp(), x.detach().exp()
-        binary = p * (p / q).log() + (1 - p) * ((1 - p + 1e-8) / (1 - q + 1e-8)).log()
-        away = (q - p).abs() if name == "dppo_tv" else binary
-        parted = torch.where(A > 0, (away > high) & (q > p), (away > low) & (q < p))
-        l = -A * ratio.detach().clamp(max=actor.clip_ratio_c) * x * ~parted
-    if importance is not None:
-        l = l * d(importance)
-
-    def divided(l, w, mode):
-        total = (w * l * kept).sum()
-        if mode == "token-mean":
-            return total / w.sum() * d(rows["kept"]).sum() / tokens
-        if mode == "seq-mean-token-mean":
-            alive = kept.sum(1) > 0
-            return ((w * l * kept).sum(1)[alive] / (w * kept).sum(1)[alive]).sum() / count
-        if mode == "token-sum":
-            return total
-        return total / count / ((actor.loss_scale_factor or x.shape[1]) if mode.endswith("norm") else 1)
-
-    apart, alike = d(rows["ref"]) - x, d(rows["kept"])
-    loss = divided(l, w, "seq-mean-token-mean" if name == "sapo" else actor.loss_agg_mode)
-    loss = loss - actor.entropy_coeff * divided(d(rows["entropy"]), alike, actor.loss_agg_mode)
-    if actor.use_kl_loss:
-        loss = loss + actor.kl_loss_coef * divided(apart.exp() - apart - 1, alike, actor.loss_agg_mode)
-    loss.backward()
-    return loss.item(), x.grad.numpy()
-
-
-def accepted(ratio, mask, correction):
-    """Which tokens verl's rejection sampling keeps, [B, T]; ratio is of the training to the sampling policy."""
-    if correction.get("rollout_rs") is None:
-        return mask
-    low, high = (float(x) for x in correction["rollout_rs_threshold"].split("_"))
-    if correction["rollout_rs"] == "token_k1":
-        inside = (1 / ratio >= low) & (1 / ratio <= high)
-    else:
-        mean = np.exp(-(np.log(ratio) * mask).sum(1, keepdims=True) / np.maximum(mask.sum(1, keepdims=True), 1))
-        inside = (mean >= low) & (mean <= high)
-    return mask & inside
-
-
-def importances(ratio, mask, correction):
-    """verl's weights for the difference of the training from the sampling policy, [B, T], or None."""
-    if correction.get("rollout_is") is None:
-        return None
-    if correction["rollout_is"] == "sequence":
-        ratio = np.exp((np.log(ratio) * mask).sum(1, keepdims=True)) * np.ones_like(ratio)
-    weights = np.minimum(ratio, correction.get("rollout_is_threshold", 2.0)) * mask
-    return weights / weights[mask].mean() if correction.get("rollout_is_batch_normalize") else weights
 
 
 class Steps(unittest.TestCase):
@@ -575,6 +382,10 @@ class Refusals(unittest.TestCase):
             ({"scheme": "gtpo", "options": {"gtpo": 1}}, r"^reweight\.options is .*, want options by entries"),
             ({"scheme": "gtpo", "options": {"gtpo": {"much": 1}}}, '^options has "much" of gtpo, want some of'),
             ({"scope": 3}, r"^reweight\.scope is 3, want a str"),
+            ({"keep": 3}, r"^reweight\.keep is 3, want a str such as 'norm'"),
+            ({"keep": "all"}, r"^keep is 'all', want None or \"norm\""),
+            ({"action": "x"}, r"^reweight\.action is no option"),
+            ({"beta": "x"}, r"^reweight\.beta is 'x', want a float such as 0\.0"),
             ({"alpha": -1.0}, "alpha"),
             ({"scope": "all"}, "scope"),
             ({"beta": 0.5, "signal": "energy"}, 'signal is "energy", which verl does not keep'),
@@ -595,20 +406,9 @@ class Refusals(unittest.TestCase):
             ({"scheme": "gtpo", "options": {"gtpo": {"bonus": 0.2}}}, Credit("gtpo", {"gtpo": {"bonus": 0.2}})),
             ({"tags": ["<a>", "</a>"], "signal": "surprisal"}, Credit(tags=("<a>", "</a>"))),
             ({"tags": [[5, 6], [7]]}, Credit(tags=((5, 6), (7,)))),
+            ({"keep": "norm", "save_every": 50}, Credit(keep="norm", save_every=50)),
         ):
             self.assertEqual(adapter._asked(config(reweight=options)), want)
-
-    def test_other_trainers(self):
-        """Those of verl.experimental, which compute their advantages themselves."""
-        for reweight in (None, {}):
-            made = object.__new__(SeparateRayPPOTrainer)
-            made.config, made.resource_pool_manager = config(reweight=reweight), mock.Mock(resource_pool_dict={})
-            with (
-                contextlib.nullcontext()
-                if reweight is None
-                else self.assertRaisesRegex(HookError, "trainer.use_v1=True")
-            ):
-                made._init_resource_pools()
 
     def test_nobody_asked(self):
         made = PPOTrainerSync(config(reweight=None))
@@ -627,9 +427,9 @@ class Refusals(unittest.TestCase):
         adapter._wrap("verl.nowhere", "PPOTrainer", "__init__", adapter._credited)
         with mock.patch.object(PPOTrainer, "_compute_advantage", lambda self, data: data):
             PPOTrainerSync(config(reweight=None))
-            self.refused(r"written for verl 0\.9\.1 .* no batch, metrics", error=HookError)
+            self.refused(r"written for verl .* 0\.9\.1 .* no batch, metrics", error=HookError)
         with mock.patch.object(adapter, "version_of", lambda package: "0.9.0"):
-            self.refused("needs verl 0.9.1, .* but found 0.9.0", error=HookError)
+            self.refused("PPOTrainer of verl 0.9.0 was not tested: set trainer.use_v1=False", error=HookError)
 
     def test_entry_point(self):
         """It is in the wheel, verl loads it, and it imports nothing of verl's."""
@@ -708,7 +508,7 @@ class Runs(unittest.TestCase):
         self.assertEqual([number for number, _ in steps], ["1", "2"])
         return [dict(re.findall(r"(\S+?):(?:np\.float64\()?([-+.\de]+)", line)) for _, line in steps]
 
-    def check(self, said, loss_mode, credit, epochs=1):
+    def check(self, said, loss_mode, credit, epochs=1, legacy=False):
         """Each update of the actor: advantages, loss and gradient. Returns how many rows were empty, and padding."""
         files = sorted(self.folder.glob("*.pickle"), key=lambda path: path.stat().st_mtime_ns)
         self.assertEqual(len(files), 2 * epochs * 4)  # micro-batches of 4 rows
@@ -719,8 +519,8 @@ class Runs(unittest.TestCase):
             seen = {name: [row for micro in micros for row in micro["rows"][name]] for name in micros[0]["rows"]}
             lengths, prompts = map(len, seen["responses"]), map(len, seen["prompts"])
             spans = [slice(p - 1, p - 1 + n) for p, n in zip(prompts, lengths)]
-            for name in ("logprobs", "gradient"):  # of the model: of prompts too, and one token earlier
-                seen[name] = [row[span] for row, span in zip(seen[name], spans)]
+            of_model = ("logprobs", "gradient", *["entropy"] * legacy)  # of prompts too, and one token earlier
+            seen.update({name: [row[span] for row, span in zip(seen[name], spans)] for name in of_model})
             T = max(map(len, seen["responses"]))
             wide = lambda name: np.stack([np.pad(row, (0, T - len(row))) for row in seen[name]]).astype(np.float64)
             rows = {"responses": wide("responses"), "sampled": wide("loss_mask") != 0, "new": wide("logprobs")}
@@ -782,9 +582,11 @@ class Runs(unittest.TestCase):
         self.check(said, "vanilla", Credit("turn_returns+actfocus+aem", guard=0.0))
 
     def test_legacy(self):
-        """The older trainer, which computes its advantages elsewhere."""
-        said = self.start("+reweight={}", "trainer.use_v1=False", *self.own_ray, fails=True)
-        self.assertIn("HookError: RayPPOTrainer of verl computes its advantages where reweight does not reach", said)
+        """RayPPOTrainer, the older trainer."""
+        options = "+reweight.scheme=rloo+actfocus+aem", "+reweight.beta=2", "+reweight.guard=0.0", '+reweight.tags=["<answer>","</answer>"]'
+        more = "trainer.use_v1=False", ACTOR + "calculate_entropy=True"
+        said = self.start(*options, *more, *self.own_ray, 'trainer.logger=["console"]')
+        self.check(said, "vanilla", Credit("rloo+actfocus+aem", beta=2.0, guard=0.0), legacy=True)
 
     def test_existing_cluster(self):
         """On a Ray that was there before, whose processes know of the credit by the configuration alone; and GSPO."""

@@ -8,6 +8,7 @@ verl imports this by VERL_USE_EXTERNAL_MODULES=verl_cpu, in each of its processe
 
 import contextlib
 import functools
+import itertools
 import os
 import pickle
 import random
@@ -27,6 +28,7 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 
 OPENING, CLOSING, OBSERVATION = 2, 3, 4  # the tags of actions, and what the environment says
 FIRST_WORD, WORDS = 5, 24
+SESSIONS = itertools.count()
 
 
 class Device(types.ModuleType):
@@ -131,10 +133,11 @@ def score(ids):
 @register("two_turns")
 class TwoTurns(AgentLoopBase):
     """A thought and an action, once or twice with an observation between. Some trajectories are masked whole, and of
-    the last prompt of each batch of four fewer are returned: verl then pads the batch."""
+    the last prompt of each batch of four fewer are returned: PPOTrainer then pads the batch."""
 
     async def run(self, sampling_params, **options):
-        g = random.Random(f"{options['index']} {options['session_id']}")
+        session = options.get("session_id")  # RayPPOTrainer gives none
+        g = random.Random(f"{options['index']} {next(SESSIONS) if session is None else session}")
         ids, mask, logprobs, scores = [], [], [], []
 
         async def sample(n):
@@ -160,7 +163,7 @@ class TwoTurns(AgentLoopBase):
             reward_score=float(len(set(ids)) % 5), extra_fields={"min_global_steps": 0, "max_global_steps": 0},
         )  # fmt: skip
         output.extra_fields.update(reward_extra_info={}, turn_scores=scores, tool_rewards=[])
-        return [] if options["index"] % 4 == 3 and options["session_id"] > 1 else output
+        return [] if options["index"] % 4 == 3 and session is not None and session > 1 else output
 
 
 def observed(original):
@@ -172,6 +175,13 @@ def observed(original):
         logprobs = model_output["log_probs"]
         if torch.is_grad_enabled():
             seen = {name: x.unbind() for name, x in data.items() if getattr(x, "is_nested", False)}
+            if "responses" not in seen:  # of RayPPOTrainer, whose rows are padded
+                there = data["attention_mask"].bool().split([data["prompts"].shape[1], data["responses"].shape[1]], 1)
+                for name, x in data.items():
+                    for kept in there if isinstance(x, torch.Tensor) and not x.is_nested else ():
+                        if x.shape == kept.shape:
+                            seen[name] = [row[k] for row, k in zip(x, kept)]
+                seen["entropy"] = model_output["entropy"].detach().unbind()
             seen["logprobs"] = logprobs.detach().unbind()
             rows = {name: [row.numpy() for row in x] for name, x in seen.items()}
             rows["uid"] = list(data["uid"])

@@ -8,8 +8,8 @@
 //	go -C studies/learn run . -tags -out map     # tags, alpha and beta, after both: ten minutes
 //	go -C studies/learn run . -posthoc -out map  # two questions that came up after the map: minutes
 //	go -C studies/learn run . -audit -out map    # audits of the map's policies: two hours
-//	go -C studies/learn run . -measured -out map # training with the weights that they name: an hour
-//	go -C studies/learn run . -rates -out map    # more rates, after the map: four hours
+//	go -C studies/learn run . -measured -out map # training with the weights that they name: ten minutes
+//	go -C studies/learn run . -rates -out map    # more rates, after the map: an hour or two
 //
 // It goes on from the runs that are in the folder of -out, and can be ended at any time. When all
 // are done it prints what came of the plan's predictions, and leaves tables and a figure beside the
@@ -159,14 +159,30 @@ func doTags(s study.Tags, folder string, settings train.Settings) error {
 	return os.WriteFile(filepath.Join(folder, "tags-effects.csv"), study.EffectsCSV(effects), 0o666)
 }
 
-// doRates does what the folder lacks of the study of the rates, after its map.
+// doRates does what the folder lacks of the study of the rates, after its map, and says what came of it.
 func doRates(r study.Rates, folder string, settings train.Settings) error {
 	rows, err := read(folder, "runs.csv")
 	if err != nil {
 		return err
 	}
-	_, err = study.Continue(filepath.Join(folder, "rates.csv"), rows, r.Runs(), settings, said)
-	return err
+	if rows, err = study.Continue(filepath.Join(folder, "rates.csv"), rows, r.Runs(), settings, said); err != nil {
+		return err
+	}
+	points, err := r.Points(rows)
+	if err != nil {
+		return err
+	}
+	effects, err := r.Effects(rows, points)
+	if err != nil {
+		return err
+	}
+	if len(r.Errors) > 1 { // a part of it has no predictions
+		verdicts(r.Predictions(points))
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(folder, "rates-points.csv"), r.CSV(points), 0o666),
+		os.WriteFile(filepath.Join(folder, "rates-effects.csv"), study.EffectsCSV(effects), 0o666),
+		os.WriteFile(filepath.Join(folder, "rates.svg"), r.Figure(points), 0o666))
 }
 
 // doPostHoc does what was asked after the map was seen.
@@ -199,18 +215,31 @@ func doAudits(a study.Audits, folder string, settings train.Settings) error {
 	return os.WriteFile(filepath.Join(folder, "audit.csv"), text, 0o666)
 }
 
-// doMeasured does the runs with the weights of the audits, and those that they are compared with.
+// doMeasured does the runs with the weights of the audits, and those that they are compared with, and says what came
+// of them.
 func doMeasured(a study.Audits, seeds []int, folder string, settings train.Settings) error {
 	rows, err := read(folder, "runs.csv", "rates.csv")
 	if err != nil {
 		return err
 	}
-	runs, err := a.MeasuredRuns(filepath.Join(folder, "audits"), seeds)
+	audited, err := study.ReadAudited(filepath.Join(folder, "audit.csv"))
 	if err != nil {
 		return err
 	}
-	_, err = study.Continue(filepath.Join(folder, "measured.csv"), rows, runs, settings, said)
-	return err
+	runs, err := a.MeasuredRuns(audited, seeds)
+	if err != nil {
+		return err
+	}
+	if rows, err = study.Continue(filepath.Join(folder, "measured.csv"), rows, runs, settings, said); err != nil {
+		return err
+	}
+	all, err := a.Compare(audited, seeds, rows)
+	if err != nil {
+		return err
+	}
+	p := study.MeasuredPrediction(all)
+	fmt.Printf("5. %s: %s\n", p.Text, p.Verdict())
+	return nil
 }
 
 // read returns the runs of these files.

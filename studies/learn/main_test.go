@@ -21,7 +21,7 @@ func TestRun(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "out")
 	path := func(name string) string { return filepath.Join(folder, name) }
 	lines := map[string]int{"runs.csv": 1 + 24, "effects.csv": 1 + 4, "arms.csv": 1 + 16, "arms-effects.csv": 1 + 6,
-		"tags.csv": 1 + 4, "tags-effects.csv": 1 + 1, "rates.csv": 1 + 24}
+		"tags.csv": 1 + 4, "tags-effects.csv": 1 + 1, "rates.csv": 1 + 24, "rates-points.csv": 1 + 18, "rates-effects.csv": 1 + 4}
 	err := doArms(study.SmokeArms, folder, settings)
 	if err == nil || !strings.Contains(err.Error(), "not finished: it lacks") {
 		t.Errorf("arms without a map: %v", err)

@@ -43,9 +43,9 @@ def short(x):
 class Rollouts:
     """Padded rollouts with holes in the mask and a group of one, and the same packed."""
 
-    def __init__(self, seed, alone=True):
+    def __init__(self, seed, alone=True, columns=12):
         r = random.Random(seed)
-        trajectories, columns = 9, 12
+        trajectories = 9
         self.group = [0, 1, 0, 2, 1, 0, 1, 3 if alone else 2, 2]
         self.mask, self.place = [], []
         offsets = [0]
@@ -266,6 +266,26 @@ def trinity():
             given = {"advantages": A, "old_logprobs": r.pack(old), "entropy": r.pack(entropy)}
             cases.append({"name": f"clip_b {s}", **r.packed, **given, **({"options": options} if options else {}), "out": out})
     write("clip_b.json", cases)
+    cases = []
+    for s in range(6):
+        r = Rollouts(s, columns=60 if s == 5 else 12)  # among few tokens none is 8.5 deviations away
+        entropy = [[abs(x) for x in row] for row in r.advantages]
+        old = [[min(x, 0) for x in row] for row in r.old]
+        drop = [[float32(abs(x) / (1 if (i + 5 * q) % 7 == 0 else 20)) for i, x in enumerate(row)] for q, row in enumerate(r.teacher)]
+        for q, reward in enumerate(r.rewards):
+            of_group = [r.rewards[p] for p, g in enumerate(r.group) if g == r.group[q]]
+            mean = np.mean(of_group) if len(of_group) > 1 else 0
+            if s == 5 or reward == mean:  # where A is 0, Trinity leaves tokens out, too
+                drop[q] = [float32(math.exp(l) * (h + l)) for l, h in zip(old[q], entropy[q])]
+            if s == 5 and q > 6 and reward < mean:
+                drop[q][0] = 9 + q
+        for options in ({}, {"mu": 1}, {"mu": 0.5, "max_frac": 0.06}, {"mu": 0.5, "max_frac": 0.3}):
+            given = {"old_log_probs": old, "entropys": entropy}
+            A, out = answer("clipv_advantage.py", "ClipVAdvantageFn", r, options, **given, necs=drop)
+            given = {"advantages": A, "old_logprobs": r.pack(old), "entropy": r.pack(entropy), "entropy_drop": r.pack(drop)}
+            of = {"Mu": options.get("mu", 8.5), "MaxShare": options.get("max_frac", 1e-4)}
+            cases.append({"name": f"clip_v {s}", **r.packed, **given, **({"options": of} if options else {}), "out": out})
+    write("clip_v.json", cases)
 
 
 def turns():

@@ -5,6 +5,7 @@ package main
 /*
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 */
 import "C"
 
@@ -78,7 +79,7 @@ type module struct {
 
 // open opens the devices.
 func open() error {
-	seed, _ := strconv.ParseUint(os.Getenv("REWEIGHT_PTX_SEED"), 10, 64)
+	seed, _ := strconv.ParseUint(getenv("REWEIGHT_PTX_SEED"), 10, 64)
 	all, err := device.PTX()
 	if err != nil {
 		return err
@@ -87,11 +88,35 @@ func open() error {
 		texts = append(texts, text)
 	}
 	for i := range devices {
+		if i == 1 {
+			plant(all, getenv("REWEIGHT_PTX_PLANT"))
+		}
 		if devices[i], err = ptx.Open(all, ptx.Options{Seed: seed + uint64(i)}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// getenv returns an environment variable as the process has it now. A library of Go has its own copy of the variables
+// with which the process began.
+func getenv(name string) string {
+	of := C.CString(name)
+	defer C.free(unsafe.Pointer(of))
+	return C.GoString(C.getenv(of))
+}
+
+// plant makes instructions of kernels, and of those behind them in their modules, other ones: each is the kernel, the
+// instruction and the other, separated by commas. Semicolons are between them.
+func plant(modules map[string]string, all string) {
+	for one := range strings.SplitSeq(all, ";") {
+		p := strings.Split(one, ",")
+		for name, text := range modules {
+			if before, after, has := strings.Cut(text, ".entry "+p[0]+"("); has && len(p) == 3 {
+				modules[name] = before + ".entry " + p[0] + "(" + strings.ReplaceAll(after, p[1], p[2])
+			}
+		}
+	}
 }
 
 // told reports an error to whoever reads standard error, and returns the code if there

@@ -9,7 +9,8 @@
 //
 // It takes the modules of package device and no other text. A launch is done when it
 // returns. An error of a kernel goes to standard error; the calls after it fail.
-// REWEIGHT_PTX_SEED, a number, chooses the order in which threads run.
+// REWEIGHT_PTX_SEED, a number, chooses the order in which threads run. REWEIGHT_PTX_PLANT makes kernels of the second
+// device wrong: "multiply,mul.rn.f32,add.rn.f32" for example.
 package main
 
 func main() {}

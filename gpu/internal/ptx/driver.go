@@ -98,6 +98,9 @@ func Open(modules map[string]string, options Options) (*Device, error) {
 	return d, nil
 }
 
+// Steps returns how many instructions the lanes have run together.
+func (d *Device) Steps() int64 { return d.steps }
+
 // Info describes the device.
 func (d *Device) Info() driver.Info {
 	return driver.Info{Name: "PTX interpreter", Multiprocessors: multiprocessors, Capability: [2]int{8, 0},

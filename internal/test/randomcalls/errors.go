@@ -19,6 +19,7 @@ func CheckErrors(t *testing.T, callers ...Caller) {
 	d.ofSpans(b)
 	d.ofTeacher(b)
 	d.ofSquares(b)
+	d.ofDrops(b)
 	d.ofParts(b, 2)
 	b.RefLogprobs, b.NewValues, b.Returns = b.RefEnergy, b.Values, b.TokenRewards
 	CheckOptions(t, b, true, callers...)

@@ -48,6 +48,9 @@ func schemeTrial(d *Draws, c Caller, e *scheme.Entry) Outcome {
 	if slices.Contains(e.Reads, "sum_sq_probs") {
 		d.ofSquares(b)
 	}
+	if slices.Contains(e.Reads, "entropy_drop") {
+		d.ofDrops(b)
+	}
 	opt := d.options(defaultOf(e))
 	if o, ok := opt.(reweight.GDPOOptions); ok {
 		o.RewardWeights = d.ofParts(b, 1+d.IntN(4))
@@ -148,6 +151,17 @@ func (d *Draws) ofSquares(b *reweight.Batch) {
 		b.SumSqProbs[t] = edge(d.Rand)
 		if b.Role[t] != reweight.RoleMasked {
 			b.SumSqProbs[t] = one(d, 1, d.Float32(), 1e-6)
+		}
+	}
+}
+
+// ofDrops draws what tokens of the vocabulary would do to the entropy, some of them far from others.
+func (d *Draws) ofDrops(b *reweight.Batch) {
+	b.EntropyDrop = d.output(len(b.Role))
+	for t := range b.EntropyDrop {
+		b.EntropyDrop[t] = edge(d.Rand)
+		if b.Role[t] != reweight.RoleMasked {
+			b.EntropyDrop[t] = one(d, 0, d.Float32(), 40, 40)
 		}
 	}
 }

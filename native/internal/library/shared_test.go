@@ -62,7 +62,7 @@ func TestShared(t *testing.T) {
 		if !stack || !relro {
 			t.Errorf("it says that the stack is no code: %v; that addresses are constant: %v", stack, relro)
 		}
-		// All that stays writable is the number that isa.c keeps.
+		// All that stays writable are the numbers that isa.c and answers.c keep.
 		for _, s := range f.Sections {
 			if (s.Name == ".data" || s.Name == ".bss") && s.Size > 8 {
 				t.Errorf("%s has %d bytes", s.Name, s.Size)

@@ -17,8 +17,8 @@ of the batch and of trajectory s, and S the trajectories that have one:
     token_sum                  sum w l(f A)                    sum l(m A)                    w f
 
 token_advantages computes m A. Each module of this package puts it into one trainer, by one
-method of that trainer: reweight.adapters.verl, trl, ms_swift, openrlhf, tinker, nemo_rl,
-slime, prime_rl. None of them is imported here, and none imports its trainer before its install is called.
+method of that trainer: reweight.adapters.verl, trl, axolotl, ms_swift, openrlhf, tinker, nemo_rl,
+slime, prime_rl, skyrl. None of them is imported here, and none imports its trainer before its install is called.
 
 The sums, and all means and groups of the schemes, are taken over the batch that the
 trainer hands over at once. A trainer that then divides it into mini-batches divides the

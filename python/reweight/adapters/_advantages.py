@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from . import _tags
 from ._credit import Credit
 from ._layout import Layout, to_numpy
 from ._pages import first_answered
-from ._step import TrainerStep, finite, mixed, multipliers, of_turns, outcomes, per_trajectory, product, scalars
+from ._step import TrainerStep, finite, mixed, multipliers, of_turns, outcomes, per_trajectory, product, scalars, states
 
 AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm", "token_sum")
 
@@ -30,8 +31,10 @@ def token_advantages(
     aggregation: str = "token_mean",
     token_ids: Any = None,
     tokenizer: Any = None,
+    actions: Any = None,
     rewards: Any = None,
     span_rewards: Any = None,
+    anchors: Any = None,
     group_ids: Any = None,
     rollout_ids: Any = None,
     seq_offsets: Any = None,
@@ -59,6 +62,8 @@ def token_advantages(
     aggregation: how the trainer makes one number of its tokens' losses, as above.
     token_ids: of the layout of mask, aligned with it; for actions, unless tags is None.
     tokenizer: used for tags that are strings, if credit has none.
+    actions: in the place of credit's tags and action, of the layout of mask: bools that are true at actions, or labels,
+        1 for reasoning and 2 for an action.
     rewards: [B], one per trajectory, for schemes that make advantages. Without token_rewards it is also
         the reward of the last token of each trajectory. NaN marks a trajectory that nobody scored: what is
         computed from rewards is 0 for it, and for the others as if it were not in the batch. A trajectory
@@ -67,6 +72,8 @@ def token_advantages(
         one number for each turn. A turn is a response. rewards must not have them in it again. The reward of a turn
         whose tokens mask lacks comes with the turn before it, and where a trajectory has no token in mask, the
         rewards of its turns are added to its reward.
+    anchors: for "gigpo", the states before turns: B sequences of integers or strings, one for each turn, equal where states
+        are. The reward of an episode is then rewards and span_rewards together, and rewards comes with the last turn.
     group_ids: [B], trajectories sampled from one prompt share a group. Integers or strings.
     rollout_ids: [B], trajectories of one rollout share one, where the trainer's seq_mean_token_mean divides by the tokens of
         whole rollouts; None: each trajectory is a rollout. Integers or strings. Schemes take each trajectory by itself.
@@ -135,6 +142,8 @@ def token_advantages(
             rows[name] = layout.pack(name, x).astype(np.float32, copy=False)
     if not credit.counts_actions or credit.uniform and log is None:
         rows["role"] = response.view(np.uint8)
+    elif actions is not None:
+        rows["role"] = _given(response, layout.pack("actions", actions))
     elif not credit.wants_actions:
         rows["role"] = np.where(response, np.uint8(reweight.ACTION), np.uint8(reweight.MASKED))
     elif token_ids is None:
@@ -153,6 +162,14 @@ def token_advantages(
         if rewards is not None:  # else the scheme says so
             rows["returns"] = rows["rewards"] + sums
             rows["rewards"] = np.where(per_trajectory(kept, layout.offsets, np.int64) > 0, rows["rewards"], rows["returns"])
+    if "anchors" in wanted:
+        rows["anchors"] = states(anchors, response, kept, layout.offsets)
+        if rewards is not None:
+            spans = reweight.spans_from_mask(response, layout.offsets)
+            ends = np.array([np.max(spans[a:b][kept[a:b]], initial=-1) for a, b in zip(layout.offsets, layout.offsets[1:])], np.int64)
+            last = np.searchsorted(np.unique(spans[kept]), ends[ends >= 0])
+            rows["span_rewards"][last] += np.nan_to_num(rows["rewards"][ends >= 0])
+            rows["rewards"] = rows["returns"]
     rank, first, joined, parts = 0, 0, rows, [rows]
     if gather is not None:
         parts, rank = gather(rows)
@@ -166,12 +183,12 @@ def token_advantages(
     made, step = _computed(joined, credit, aggregation, log)
     notes: List[str] = []
     if log is not None:
-        tags = f"tags={credit.tags!r}" if credit.action is None else "action="
-        notes = credit._watch.look(log, int(joined["kept"].sum()), bool(step.plain.any()), tags, rank == 0)
+        tags = f"tags={credit.tags!r}" if credit.action is None and actions is None else "action="
+        notes = credit._watch.look(log, int(np.count_nonzero(joined["kept"])), bool(step.plain.any()), tags, rank == 0)
         log["credit/warnings"] = float(len(notes))
     pages, vocab = credit._pages, credit.tokenizer or tokenizer
     pages.count(batch_name)
-    of = layout, rows, step, slice(first, first + len(kept)), token_ids, prompt_ids, advantages, credit, vocab
+    of = layout, rows, step, slice(first, first + len(kept)), token_ids, actions, prompt_ids, advantages, credit, vocab
     look = functools.partial(_looked_at, *of)
     if pages.due(credit.show_every) and rank == 0:
         pages.write(credit.dir, vocab, look, [*notes, *_multiplied(log)])
@@ -185,13 +202,13 @@ def token_advantages(
 _SAVED = ("ref_logprobs", "ref_energy", "ref_entropy", "rollout_logprobs", "token_rewards")
 _PER_TOKEN = (
     "advantages", "old_logprobs", "logprobs", "ref_logprobs", "ref_energy", "ref_entropy", "entropy", "values",
-    "rollout_logprobs", "teacher_logprobs", "token_rewards", "sum_sq_probs",
+    "rollout_logprobs", "teacher_logprobs", "token_rewards", "sum_sq_probs", "entropy_drop",
 )  # fmt: skip
 
 
 def _looked_at(
-    layout: Layout, rows: Dict[str, Any], step: TrainerStep, own: slice, token_ids: Any, prompt_ids: Any, advantages: Any,
-    credit: Credit, vocab: Any, made: Any = None,
+    layout: Layout, rows: Dict[str, Any], step: TrainerStep, own: slice, token_ids: Any, actions: Any, prompt_ids: Any,
+    advantages: Any, credit: Credit, vocab: Any, made: Any = None,
 ) -> Dict[str, Any]:  # fmt: skip
     """Returns arrays of trajectories of this process, whose tokens are own of all: those that a page shows, or with made,
     the advantages of all processes, all for a file."""
@@ -214,10 +231,16 @@ def _looked_at(
         per_token["credited_advantages"] = made[own]
         if "span_rewards" in rows:
             spans = reweight.spans_from_mask(role != reweight.MASKED, layout.offsets)
-            of_span = np.zeros(spans.max(initial=-1) + 1, np.float32)
-            of_span[np.unique(spans[rows["kept"]])] = rows["span_rewards"]
-            per_token["span_rewards"] = np.where(spans < 0, np.float32(0), of_span[spans]) if len(of_span) else np.zeros(len(role))
-    if not credit.counts_actions and credit.tags is not None and token_ids is not None and vocab is not None:
+            of_spans = {"span_rewards": rows["span_rewards"]}
+            if "anchors" in rows:
+                of_spans["anchors"] = np.unique(rows["anchors"], return_inverse=True)[1]
+            for name, x in of_spans.items():
+                of_span = np.zeros(spans.max(initial=-1) + 2, x.dtype)  # the last of which is that of -1
+                of_span[np.unique(spans[rows["kept"]])] = x
+                per_token[name] = of_span[spans]
+    if not credit.counts_actions and actions is not None:
+        role = _given(role != reweight.MASKED, layout.pack("actions", actions))
+    elif not credit.counts_actions and credit.tags is not None and token_ids is not None and vocab is not None:
         role = _roles(role != reweight.MASKED, per_token["token_ids"], layout.offsets, credit, vocab)[0]
     per_token.update(role=role * rows["kept"], sampled=rows["role"])
     per_trajectory = {}
@@ -249,6 +272,8 @@ def _computed(
     if "group_ids" in rows:
         batch.group_ids = np.unique(rows["group_ids"], return_inverse=True)[1].astype(np.int32)
     batch.span_rewards = rows.get("span_rewards")
+    if "anchors" in rows:
+        batch.anchors = np.unique(rows["anchors"], return_inverse=True)[1].astype(np.int32)
     if "span_ids" in wanted:
         batch.span_ids = reweight.spans_from_mask(sampled, offsets)
     if "token_rewards" in wanted and batch.token_rewards is None and rewards is not None:
@@ -259,9 +284,9 @@ def _computed(
         weights = kept.astype(np.float32)
     if "weights" in rows:
         weights = np.where(kept, weights * rows["weights"], np.float32(0))
-    factors = [step.made[e.name] for e in step.entries if e.kind == "factor"]
     if log is not None:
-        log.update(scalars(step, batch, weights, factors, credit.counts_actions))
+        credited = product(weights, [step.made[e.name] for e in step.entries if e.kind == "factor"])
+        log.update(scalars(step, batch, weights, credited, credit.counts_actions))
         if "ambiguous" in rows:
             log["credit/ambiguous"] = float(rows["ambiguous"].sum())
         if rewards is not None and "group_ids" in rows:
@@ -270,7 +295,7 @@ def _computed(
     # By whole batch or by trajectory: what the sum of the losses is to be multiplied by, and what the trainer divides it by.
     scale, divisor = np.ones(1, np.float32), np.ones(1, np.float32)
     if aggregation == "token_mean":
-        scale[:] = kept.sum() / (weights.sum(dtype=np.float64) or np.inf)  # 0 where all weights are
+        scale[:] = np.count_nonzero(kept) / (weights.sum(dtype=np.float64) or np.inf)  # 0 where all weights are
     elif aggregation == "seq_mean_token_mean":
         total, count = per_trajectory(weights, offsets, np.float64), per_trajectory(kept, offsets, np.float64)
         if "rollout_ids" in rows:
@@ -285,7 +310,7 @@ def _computed(
         made *= np.float32(kept_norm)
         scale = scale * np.float32(kept_norm)
     if log is not None:
-        log.update(multipliers(step, made, product(weights * scale, factors), divisor, batch, credit.counts_actions))
+        log.update(multipliers(step, made, credited, scale, divisor, batch, credit.counts_actions))
     return made, step
 
 
@@ -301,10 +326,19 @@ def _multiplied(log: Optional[Dict[str, float]]) -> List[str]:
     ]
 
 
+def _given(response: npt.NDArray[np.bool_], actions: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Returns the role of each token, as labels say that come with the tokens."""
+    role = response.astype(np.uint8)
+    role[response] = _tags.as_roles("actions", "has", actions[response])
+    return role
+
+
 def _roles(
     response: npt.NDArray[np.bool_], ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], credit: Credit, tokenizer: Any
 ) -> Tuple[npt.NDArray[np.uint8], int]:
     """Returns the role of each token, and how many responses have an opening tag that was passed over for another one."""
+    if isinstance(credit.action, str):
+        raise reweight.InputError("action", f'is "{credit.action}", a name for adapters that read columns: give actions, or a function')
     if credit.action is not None:
         return _tags.labelled(response, ids, offsets, credit.action, tokenizer), 0
     pairs = credit.pairs()
@@ -313,3 +347,35 @@ def _roles(
     if tokenizer is None:
         raise reweight.InputError("tokenizer", "is None, want one for tags that are strings (or tags that are token ids)")
     return _tags.roles(response, ids, offsets, pairs, tokenizer, credit.tags_as)
+
+
+def of_column(inputs: Sequence[Mapping[str, Any]], credit: Credit, completed: Any, mask: Any, ids: Any, tokenizer: Any) -> npt.NDArray[np.uint8]:
+    """Returns the roles of [B, T] by the column of the B inputs that credit.action names: labels of a completion's tokens,
+    or tags as Credit takes them. completed is not 0 at all tokens of a completion, mask at the sampled ones; ids are [B, T]."""
+    completed, response, ids = to_numpy(completed) != 0, np.asarray(to_numpy(mask) != 0), to_numpy(ids).astype(np.int64)
+    roles: npt.NDArray[np.uint8] = response.astype(np.uint8)
+    name = str(credit.action)
+    with_tags: Dict[str, List[int]] = {}
+    for b, row in enumerate(inputs):
+        if name not in row:
+            raise reweight.InputError("action", f'is "{name}", which is no column of the data set and no output of rollout_func', b)
+        value = row[name]
+        if value is None or isinstance(value, str) or any(isinstance(x, (str, list, tuple)) for x in value):
+            with_tags.setdefault(repr(value), []).append(b)
+            continue
+        found, n = _tags.as_roles("action", "has", to_numpy(value)), int(completed[b].sum())
+        if n == 0:  # a completion that the loss lacks, whose length is gone
+            continue
+        if len(found) != n:
+            raise reweight.InputError("action", f"has {len(found)} labels, want {n}, one for each token of the completion", b)
+        roles[b, completed[b]] = found
+    for rows in with_tags.values():
+        of, (count, width) = response[rows], (len(rows), response.shape[1])
+        tags = inputs[rows[0]][name]
+        if tags is None:  # all tokens, as in Credit
+            roles[rows] = of * np.uint8(reweight.ACTION)
+            continue
+        own = dataclasses.replace(credit, tags=tags, action=None)
+        found, _ = _roles(of.reshape(-1), ids[rows].reshape(-1), np.arange(count + 1) * width, own, credit.tokenizer or tokenizer)
+        roles[rows] = found.reshape(count, width)
+    return roles

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import reweight
 
 from ..audit import Audit
-from ..audit._command import _has_signal, _write
+from ..audit._command import _has_signal, _write, parts_of_turns, turns_of
 from . import _tags
 from ._advantages import _roles
 from ._credit import Credit
@@ -50,7 +50,8 @@ class RunAudit:
         self.apart = dataclasses.replace(credit, tags_as="reasoning", show_every=0, save_every=0)
         self.batches, self.number = 0, 0
         self.found: Deque[Audit] = deque(maxlen=AUDITS)
-        self.weights = dict.fromkeys(PARTS, 1.0)
+        self.parts = parts_of_turns(credit.audit_turns) or PARTS
+        self.weights = dict.fromkeys(self.parts, 1.0)
         self.verdict, self.name = "", ""
         self.warned = False
 
@@ -67,11 +68,21 @@ class RunAudit:
             return None
         names = [e.name for e in entries]
         options = {name: of for name, of in self.credit.options.items() if name in names}
-        return dataclasses.replace(self.credit, scheme="+".join(names) or "uniform", options=options, show_every=0, save_every=0, audit_every=0)
+        scheme = "+".join(names) or "uniform"
+        return dataclasses.replace(
+            self.credit, scheme=scheme, options=options, show_every=0, save_every=0, audit_every=0, audit_turns=0
+        )
 
-    def labels(self, mask: Any, ids: Any, tokenizer: Any) -> npt.NDArray[np.int64]:
+    def labels(self, mask: Any, ids: Any, tokenizer: Any, actions: Any = None) -> npt.NDArray[np.int64]:
         """The part of each token of [B, T], -1 where the mask is 0: actions, tags with what follows the last closed one of a
-        response, and reasoning."""
+        response, and reasoning. Without tags, where actions are roles of tokens, no token is a tag. With audit_turns, turns."""
+        if self.credit.audit_turns:
+            there = to_numpy(mask) != 0
+            offsets = np.arange(len(there) + 1) * there.shape[1]
+            turns = turns_of(reweight.spans_from_mask(there.reshape(-1), offsets), offsets).reshape(there.shape)
+            return np.array(np.minimum(turns, self.credit.audit_turns - 1), np.int64)
+        if actions is not None:
+            return np.where(to_numpy(mask) == 0, -1, np.where(actions == reweight.ACTION, 0, 2))
         response, shape = to_numpy(mask).reshape(-1) != 0, to_numpy(mask).shape
         tokens = to_numpy(ids).reshape(-1).astype(np.int64)
         offsets = np.arange(shape[0] + 1) * shape[1]
@@ -90,7 +101,7 @@ class RunAudit:
 
     def weights_of(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """The measured weights of tokens, ones if the credit has no such weights."""
-        table = [self.weights[part] if self.credit.measured else 1.0 for part in PARTS]
+        table = [self.weights[part] if self.credit.measured else 1.0 for part in self.parts]
         return np.array([*table, 1.0], np.float32)[labels]  # -1 is the last
 
     def look(
@@ -132,12 +143,12 @@ class RunAudit:
         """The audit of the prompts of this process."""
         torch = sys.modules["torch"]
         view = importlib.import_module("reweight.audit.gradients").Gradients(model, temperature=temperature)
-        audit = Audit(PARTS, directions=(CREDIT,) * weighted, layers=[str(i) for i in view.layers])
-        looked_at, K = 0, len(PARTS) + weighted
+        audit = Audit(self.parts, directions=(CREDIT,) * weighted, layers=[str(i) for i in view.layers])
+        looked_at, K = 0, len(self.parts) + weighted
         for number, answers in enumerate(groups):
             rewards, ids, labels, weights = map(list, zip(*answers))
             n, key = len(rewards), f"{self.number:08} {number:06}"
-            counts = np.bincount(np.concatenate(labels) + 1, minlength=len(PARTS) + 1)[1:]
+            counts = np.bincount(np.concatenate(labels) + 1, minlength=len(self.parts) + 1)[1:]
             grams: Any = np.zeros((len(view.layers), K, K, n, n))
             if _has_signal(np.array(rewards)):
                 looked_at += 1
@@ -147,7 +158,7 @@ class RunAudit:
                 padded = [np.pad(w, (0, longest - len(w))) for w in weights] if weighted else []
                 try:
                     directions = [np.array(padded)] if weighted else []
-                    grams = view.grams(ids, labels, len(PARTS), lambda _: directions).numpy()
+                    grams = view.grams(ids, labels, len(self.parts), lambda _: directions).numpy()
                 except torch.OutOfMemoryError:
                     self._warn(f"the audit left a prompt out: there is too little memory for its {sum(map(len, ids)):,} tokens at once")
                     continue
@@ -171,11 +182,13 @@ class RunAudit:
             for part in report.parts:
                 for name, share in ("signal", part.signal), ("noise", part.noise):
                     if share.known:
-                        log[f"{name}_{part.name}"] = share.value
+                        log[f"{name}_{part.name}".replace(" ", "_")] = share.value
             for name, of in ("efficiency", report.efficiencies), ("best_efficiency", [report.measured]):
                 if of and of[0].here.known:
                     log.update({name: of[0].here.value, f"{name}_low": of[0].here.low, f"{name}_high": of[0].here.high})
-            if self.rank == 0 and not any(part.tokens for part in report.parts[:2]):
+            if self.rank == 0 and self.credit.audit_turns and not report.parts[1].tokens:
+                self._warn("no audited answer has a second turn")
+            elif self.rank == 0 and not any(part.tokens for part in report.parts[:2]):
                 self._warn(f"no token of the audited answers is in or between the tags {self.credit.tags}")
             if self.rank == 0 and report.verdict != self.verdict:
                 self.verdict = report.verdict
@@ -190,7 +203,8 @@ class RunAudit:
 
     def weights_log(self) -> Dict[str, float]:
         """The measured weights of the batch at hand."""
-        return {f"credit/audit/weight_{part}": w for part, w in self.weights.items()} if self.credit.measured else {}
+        weights = self.weights if self.credit.measured else {}
+        return {f"credit/audit/weight_{part}".replace(" ", "_"): w for part, w in weights.items()}
 
     def _write(self, total: Audit) -> None:
         """A page, and the file that `reweight show` prints. What goes wrong ends no run."""
@@ -219,9 +233,9 @@ class RunAudit:
         if self.rank == 0 and os.path.exists(path):
             found = Audit.open(path)
         found = self.gather(found)[0]
-        if found is None:
+        if found is None or found.parts != self.parts:
             if self.rank == 0:
-                self.report.say(f"there are no audits in {folder}: they begin anew")
+                self.report.say(f"there are no audits of these parts in {folder}: they begin anew")
             return
         self.found.clear()
         keys = {*found._prompts, *found._left_out}

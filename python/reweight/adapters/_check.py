@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -21,13 +22,19 @@ import numpy.typing as npt
 
 from .._errors import printable
 from . import Credit, HookError, trl
+from ._check_openrlhf import OpenRLHF
+from ._check_verl import Verl
 from ._hooks import version_of
 from ._report import Report
 
 USAGE = """Usage: python -m reweight check-trainer trl
+       python -m reweight check-trainer verl
+       python -m reweight check-trainer openrlhf
 
-Compares the loss of TRL's GRPOTrainer, as it is installed, and the gradient by the log-probabilities, with their formulas
-in float64: every loss_type with every option that changes it, without credit and with it. Takes less than a minute.
+Compares the loss of the trainer that is installed, and the gradient by the log-probabilities, with their formulas in float64,
+without credit and with it: of TRL's GRPOTrainer every loss_type with every option that changes it, of verl every policy
+loss with every loss_agg_mode, of OpenRLHF every policy_loss_type with both, with dual clip and with each correction. Takes
+less than a minute.
 Exit status: 0 all are right or refused, 1 one is wrong, 2 bad use or no such trainer."""
 
 CREDIT = Credit(beta=2.0, guard=0.0, tags=([2], [3]))
@@ -87,14 +94,14 @@ def _rollouts() -> SimpleNamespace:
     ids = g.integers(4, 24, (B, T))
     ids[:, 2], ids[:, 6], ids[3, 12], ids[3, 15] = 2, 3, 2, 3
     old = -g.gamma(1.0, 1.0, (B, T))
-    new = old + g.normal(size=(B, T)) * 0.3
+    new = np.minimum(old + g.normal(size=(B, T)) * 0.3, -1e-3)
     made = {"old": old, "new": new, "ref": new + g.normal(size=(B, T)) * 0.2, "entropy": g.gamma(2.0, 0.5, (B, T))}
     made.update(scores=g.normal(size=B), engine=np.where(mask, np.exp(g.normal(size=(B, T)) * 0.1), 1))
     return SimpleNamespace(mask=mask, ids=ids, **{name: x.astype(np.float32).astype(np.float64) for name, x in made.items()})
 
 
 def formula(
-    x: SimpleNamespace, credited: bool, loss_type: str, importance_sampling_level: str = "token", beta: float = 0.04,
+    x: SimpleNamespace, w: Any, f: Any, loss_type: str, importance_sampling_level: str = "token", beta: float = 0.04,
     top_entropy_quantile: float = 1.0, off_policy_mask_threshold: Any = None, delta: Any = None, use_bias_correction_kl: bool = False,
     epsilon_low: float = 0.2, epsilon_high: float = 0.2, corrected: bool = False, entropy_coef: float = 0.0,
 ) -> Tuple[float, npt.NDArray[np.float64]]:  # fmt: skip
@@ -104,9 +111,7 @@ def formula(
     def d(array: Any) -> Any:
         return torch.from_numpy(np.asarray(array, np.float64))
 
-    w, f, mask = d(x.mask), 1.0, d(x.mask)
-    if credited:
-        w, f = map(d, weights_and_factors(roles(x.ids, x.mask, 2, 3), -x.old, x.entropy, np.arange(8) // 4, CREDIT))
+    w, f, mask = d(w), d(f), d(x.mask)
     A = (d(x.scores)[:, None] * f).expand_as(mask)
     new = d(x.new).requires_grad_()
     ratio = new - d(x.old)
@@ -168,7 +173,9 @@ def _with(trainer: Any, options: Mapping[str, Any]) -> Iterator[None]:
 class TRL:
     """GRPOTrainer of TRL, of a tiny model."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, credit: Credit, x: SimpleNamespace, w: Any, f: Any) -> None:
+        """x: rollouts. w, f: what the credit makes of their tokens."""
+        trl._check_trl(credit)
         transformers: Any = importlib.import_module("transformers")
         tokenizers: Any = importlib.import_module("tokenizers")
         config = transformers.LlamaConfig(
@@ -197,8 +204,10 @@ class TRL:
         ids = importlib.import_module("torch").ones(1, 4, dtype=importlib.import_module("torch").int64)
         # Older versions return no auxiliary loss beside them.
         self.returned = len(self.made._get_per_token_logps_and_entropies(self.made.model, ids, ids, 2))
-        self.report = Report(CREDIT, f"TRL {version_of('trl')}")
-        self.x = _rollouts()
+        self.title = f"TRL {version_of('trl')}, GRPOTrainer"
+        self.report = Report(credit, f"TRL {version_of('trl')}")
+        self.report.end = lambda: None  # type: ignore[method-assign]
+        self.credit, self.x, self.w, self.f = credit, x, w, f
 
     def loss_types(self) -> List[str]:
         """Those of the adapter, and all that the installed loss compares its loss_type with."""
@@ -231,9 +240,9 @@ class TRL:
             made._get_per_token_logps_and_entropies = lambda *_, **__: (t(x.old), t(x.entropy), None)[: self.returned]
             try:
                 if credited:
-                    trl._check_trainer(made, CREDIT)
+                    trl._check_trainer(made, self.credit)
                     with contextlib.redirect_stderr(io.StringIO()):
-                        output = trl._credited(made, lambda inputs: output, None, CREDIT, self.report)
+                        output = trl._credited(made, lambda inputs: output, None, self.credit, self.report)
                 made._get_per_token_logps_and_entropies = lambda *_, **__: (leaf, t(x.entropy), None)[: self.returned]
                 loss = made._compute_loss(made.model, output)
             finally:
@@ -241,21 +250,14 @@ class TRL:
         loss.backward()
         return loss.item(), leaf.grad.double().numpy()
 
-    def compared(self, credited: bool, **options: Any) -> Tuple[str, float, float]:
-        """Returns right, WRONG, refused or absent, and the relative differences of the loss and of the gradient."""
-        try:
-            loss, gradient = self.loss(credited, **options)
-        except AttributeError:
-            return "absent", 0, 0
-        except (ValueError, HookError):  # by the adapter, or by the trainer where the version has no such loss
-            return "refused", 0, 0
-        if options["loss_type"] not in trl._AGGREGATIONS:
-            return "no formula", 0, 0
-        bounds = {"epsilon_low": self.made.epsilon_low, "epsilon_high": self.made.epsilon_high}
-        want, exact = formula(self.x, credited, **bounds, **options)
-        of_loss, of_gradient = abs(loss - want) / max(abs(want), 0.1), float(np.abs(gradient - exact).max() / np.abs(exact).max())
-        right = of_loss < 2e-5 and of_gradient < 1e-5
-        return "right" if right else "WRONG", of_loss, of_gradient
+    def known(self, loss_type: str, **_: Any) -> bool:
+        """Whether formula has the loss."""
+        return loss_type in trl._AGGREGATIONS
+
+    def exact(self, credited: bool, **options: Any) -> Tuple[float, npt.NDArray[np.float64]]:
+        """The same by the formula."""
+        w, f = (self.w, self.f) if credited else (self.x.mask, 1.0)
+        return formula(self.x, w, f, epsilon_low=self.made.epsilon_low, epsilon_high=self.made.epsilon_high, **options)
 
     def cases(self) -> Iterator[Dict[str, Any]]:
         for loss_type, options in itertools.product(self.loss_types(), _OPTIONS):
@@ -263,17 +265,47 @@ class TRL:
                 yield {"loss_type": loss_type, **options}
 
 
+TRAINERS = {"trl": TRL, "verl": Verl, "openrlhf": OpenRLHF}
+
+
+def made(name: str, folder: str) -> Any:
+    """Returns the trainer of a name, with rollouts and the credit. It may write to the folder."""
+    x, credit = _rollouts(), CREDIT
+    if name == "openrlhf":  # which keeps no entropy
+        x.entropy, credit = -x.old, dataclasses.replace(CREDIT, entropy="surprisal")
+    w, f = weights_and_factors(roles(x.ids, x.mask, 2, 3), -x.old, x.entropy, np.arange(8) // 4, credit)
+    return TRAINERS[name](folder, credit, x, w, f)
+
+
+def compared(trainer: Any, credited: bool, **case: Any) -> Tuple[str, float, float]:
+    """Returns right, WRONG, refused or absent, and the relative differences of the loss and of the gradient."""
+    try:
+        loss, gradient = trainer.loss(credited, **case)
+    except AttributeError:
+        return "absent", 0, 0
+    except (ValueError, HookError):  # by the adapter, or by the trainer where the version has no such loss
+        return "refused", 0, 0
+    if not trainer.known(**case):
+        return "no formula", 0, 0
+    want, exact = trainer.exact(credited, **case)
+    of_loss, of_gradient = abs(loss - want) / max(abs(want), 0.1), float(np.abs(gradient - exact).max() / np.abs(exact).max())
+    right = of_loss < 2e-5 and of_gradient < 1e-5
+    return "right" if right else "WRONG", of_loss, of_gradient
+
+
 def main(arguments: Sequence[str]) -> int:
     """Prints the table. Returns the exit status."""
     if list(arguments) in (["-h"], ["--help"]):
         print(USAGE)
         return 0
-    if list(arguments) != ["trl"]:
-        print(f"python -m reweight check-trainer takes trl, not {' '.join(map(repr, arguments)) or 'nothing'}", file=sys.stderr)
+    if len(arguments) != 1 or arguments[0] not in TRAINERS:
+        found = " ".join(map(repr, arguments)) or "nothing"
+        print(f"python -m reweight check-trainer takes {', '.join([*TRAINERS][:-1])} or {[*TRAINERS][-1]}, not {found}", file=sys.stderr)
         return 2
-    missing = [name for name in ("torch", "trl") if importlib.util.find_spec(name) is None]
+    [name] = arguments
+    missing = [package for package in ("torch", name) if importlib.util.find_spec(package) is None]
     if missing:
-        print(f"not checked: {' and '.join(missing)} of Python are not installed: pip install trl", file=sys.stderr)
+        print(f"not checked: {' and '.join(missing)} of Python are not installed: pip install {name}", file=sys.stderr)
         return 2
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -282,22 +314,23 @@ def main(arguments: Sequence[str]) -> int:
         warnings.simplefilter("ignore")
         try:
             with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-                trl._check_trl(CREDIT)
-                trainer = TRL(folder)
+                trainer = made(name, folder)
         except Exception as e:  # of a version that nobody has tried, or of an installation that is not whole
             print(f"not checked: {printable(' '.join(f'{type(e).__name__}: {e}'.split()))}", file=sys.stderr)
             return 2
-        trainer.report.end = lambda: None  # type: ignore[method-assign]
-        print(f"TRL {version_of('trl')}, GRPOTrainer: loss and gradient against float64, the larger relative difference\n")
-        print(f"{'loss_type':<10}  {'option':<36}  {'without credit':<16}  with credit")
-        for case in trainer.cases():
+        cases = list(trainer.cases())
+        print(f"{trainer.title}: loss and gradient against float64, the larger relative difference\n")
+        options = [" ".join(f"{key}={value}" for key, value in list(case.items())[1:]) for case in cases]
+        kind, width = next(iter(cases[0])), max(map(len, options))
+        first = max(11, len(kind))
+        print(f"{kind:<{first}}  {'option':<{width}}  {'without credit':<16}  with credit")
+        for case, option in zip(cases, options):
             cells = []
             for credited in False, True:
-                verdict, *differences = trainer.compared(credited, **case)
+                verdict, *differences = compared(trainer, credited, **case)
                 counts[verdict] += 1
                 cells.append(f"{verdict} {max(differences):.1e}" if any(differences) else verdict)
-            [option] = [f"{name}={value}" for name, value in case.items() if name != "loss_type"]
-            print(f"{case['loss_type']:<10}  {option:<36}  {cells[0]:<16}  {cells[1]}", flush=True)
+            print(f"{case[kind]:<{first}}  {option:<{width}}  {cells[0]:<16}  {cells[1]}", flush=True)
     print("\n" + ", ".join(f"{name} {n}" for name, n in counts.items()))
     if not counts["right"] + counts["WRONG"]:
         print("not checked: no loss of this version could be computed", file=sys.stderr)

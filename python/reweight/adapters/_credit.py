@@ -51,7 +51,9 @@ class Credit:
         encloses balanced brackets. None: all response tokens are actions. docs/formats.md has all rules.
     tags_as: whether the tokens that hold a part of a tag are "reasoning" or "action".
     action: in the place of tags, a function of the ids of one response, their texts and the tokenizer. It returns a mask,
-        bools that are true at actions, or labels, 1 for reasoning and 2 for an action, as many as there are ids.
+        bools that are true at actions, or labels, 1 for reasoning and 2 for an action, as many as there are ids. In TRL
+        also the name of an output of rollout_func, which has such a list for each completion, or of a column of the data
+        set, which has tags for each prompt, as tags takes them.
     tokenizer: decodes token ids, for tags that are strings. None: the trainer's own, in verl, TRL and OpenRLHF.
     lambda_, guard, scope: options of AEM (arXiv 2605.00425), as reweight.aem has them.
     entropy: "exact": the entropy of the old policy at each token. "surprisal": -old_logprobs takes its place, for
@@ -77,6 +79,8 @@ class Credit:
     audit_every: audit the first batch and every batch whose number is a multiple of this, in TRL: up to eight of its
         prompts with all their answers, by the gradients of the model that trains. 0: never. The scheme "measured" has
         weights from it: 0 stands for 50 there. Each audit writes DIR/RUN-step-000050-audit.html and DIR/audit.json.
+    audit_turns: the parts that an audit compares are the turns of an answer, so many of them, of which the last one has all
+        later ones too. 0: they are actions, tags and reasoning.
     """
 
     scheme: str = "actfocus+aem"
@@ -87,7 +91,7 @@ class Credit:
     signal: str = "surprisal"
     tags: Union[None, str, Tuple[Tag, Tag], Sequence[Tuple[Tag, Tag]]] = ("<answer>", "</answer>")
     tags_as: str = "action"
-    action: Optional[Labels] = None
+    action: Union[None, str, Labels] = None
     tokenizer: Any = None
     lambda_: float = 1.0
     guard: float = 0.1
@@ -99,6 +103,7 @@ class Credit:
     save_every: int = 0
     dir: str = "credit"
     audit_every: int = 0
+    audit_turns: int = 0
     _pages: Pages = field(default_factory=Pages, init=False, repr=False, compare=False)
     _watch: Watch = field(default_factory=Watch, init=False, repr=False, compare=False)
 
@@ -194,13 +199,18 @@ class Credit:
             raise reweight.InputError("tags", f"is {tags!r}, {want}")
         return tuple((opening, closing) for opening, closing in all_)
 
-    def check(self, trainer: str, own: Mapping[str, str], keeps: Sequence[str] = (), audits: bool = False) -> None:
+    def check(
+        self, trainer: str, own: Mapping[str, str], keeps: Sequence[str] = (), audits: bool = False, columns: bool = False
+    ) -> None:
         """Raises InputError for a wrong option, which a trainer would meet only after its first rollouts, and if the
         credit wants what the trainer does not keep, or does itself.
 
         keeps: the arrays that this trainer can give, besides those that all can. own: the trainer's options that do
         what the credit does not, by "loss", by an array, or by the name of an entry. audits: whether the adapter can
-        audit batches."""
+        audit batches. columns: whether it reads the actions of a column."""
+        if isinstance(self.action, str) and not columns:
+            problem = f'is "{self.action}", the name of a column, which the adapter of TRL reads: for {trainer}, want a function'
+            raise reweight.InputError("action", problem)
         if self.audited and not audits:
             argument, problem = ("scheme", "has measured") if self.measured else ("audit_every", f"is {self.audit_every}")
             problem += f", but {trainer} does not audit a run: write rollouts to a file, for python -m reweight audit"
@@ -230,6 +240,9 @@ class Credit:
                 problem = f"has {e.name}, which reads {need}"
                 if e.name in own or need in own:
                     problem += f": {trainer} does this by {own.get(e.name) or own[need]}"
+                elif need == "span_rewards":
+                    problem += f", the rewards of turns, of which {trainer} hands on the sum alone: TRL, verl, NeMo RL, prime-rl,"
+                    problem += " SkyRL and Tinker have a place for each"
                 elif need == "logprobs":
                     problem += ", the policy's after each update: a credit is made before the first"
                 else:
@@ -243,7 +256,7 @@ class Credit:
         one = reweight.Batch(np.ones((2, 2), np.uint8), old_logprobs=x, ref_logprobs=x, ref_energy=x, ref_entropy=x)
         one.advantages, one.token_rewards, one.entropy = x, x, -x
         one.group_ids, one.rewards = np.zeros(2, np.int32), np.arange(2, dtype=np.float32)
-        one.span_rewards = one.rewards
+        one.span_rewards, one.anchors = one.rewards, one.group_ids
         one.span_ids = np.repeat(np.arange(2, dtype=np.int32), 2).reshape(2, 2)
         try:
             step.credit(one)
@@ -257,7 +270,11 @@ class Credit:
             raise reweight.InputError("scheme", f"has {MEASURED} and {other or MEASURED}, want one that weights tokens")
         if type(self.audit_every) is not int or self.audit_every < 0:
             raise reweight.InputError("audit_every", f"is {self.audit_every!r}, want a number of batches, or 0 for no audits")
-        if self.audited and self.tags is None and self.action is None:
+        if type(self.audit_turns) is not int or self.audit_turns < 0 or self.audit_turns == 1:
+            raise reweight.InputError("audit_turns", f"is {self.audit_turns!r}, want a number of turns, at least 2, or 0 for other parts")
+        if self.audit_turns and not self.audited:
+            raise reweight.InputError("audit_turns", f"is {self.audit_turns}, but no batch is audited: give audit_every too")
+        if self.audited and not self.audit_turns and self.tags is None and self.action is None:
             raise reweight.InputError("tags", "is None, but an audit compares the tokens between two tags with the others")
         if self.beta == 0 and self.signal != Credit.signal and any(e.name == "actfocus" for e in entries):
             problem = f'is "{self.signal}", which orders no tokens while beta is 0: give beta too, which is 0.5 in the paper'
@@ -274,8 +291,9 @@ class Credit:
             raise reweight.InputError("not_finite", f'is "{self.not_finite}", want one of [ignore error]')
         if self.tags_as not in ("reasoning", "action"):
             raise reweight.InputError("tags_as", f'is "{self.tags_as}", want one of [reasoning action]')
-        if self.action is not None and not callable(self.action):
-            raise reweight.InputError("action", f"is {self.action!r}, want a function of ids, texts and the tokenizer")
+        if self.action is not None and not callable(self.action) and not (isinstance(self.action, str) and self.action):
+            want = "want a function of ids, texts and the tokenizer, or in TRL the name of a column"
+            raise reweight.InputError("action", f"is {self.action!r}, {want}")
         if self.tags is not None:
             self.pairs()
         if self.tokenizer is not None and not hasattr(self.tokenizer, "decode"):

@@ -9,6 +9,7 @@ import importlib.abc
 import importlib.metadata
 import importlib.util
 import inspect
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -50,8 +51,9 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
     if missing and kinds.isdisjoint((inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)):
         raise HookError(f"{error}, but in {trainer} {version_of(package)} it is {name}{found}: no {', '.join(missing)}")
     version = version_of(package)
-    if version not in (written_for.split()[-1], _UNKNOWN):
-        more = "; python -m reweight check-trainer trl compares its losses with float64" if trainer == "TRL" else ""
+    if version not in (*re.findall(r"\d[\w.]*", written_for), _UNKNOWN):
+        checked = trainer.lower() if trainer in ("TRL", "verl", "OpenRLHF") else ""
+        more = f"; python -m reweight check-trainer {checked} compares its losses with float64" if checked else ""
         warnings.warn(f"reweight's adapter for {trainer} was tested with {written_for}, not with {trainer} {version}{more}")
     return owner, name
 
@@ -108,20 +110,24 @@ def when_imported(module: str, act: Callable[[], None]) -> None:
 
 
 class _WhenImported(importlib.abc.MetaPathFinder):
-    """Finds one module once, as others find it, and acts after it has been executed."""
+    """Finds one module as others find it, and acts after it has been executed. Who asks only where it is changes nothing."""
 
     def __init__(self, module: str, act: Callable[[], None]) -> None:
-        self.module, self.act = module, act
+        self.module, self.act, self.asks = module, act, False
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != self.module:
+        if name != self.module or self.asks:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.asks = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.asks = False
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: Any) -> None:
+                sys.meta_path.remove(self)
                 execute(module)
                 self.act()
 

@@ -39,7 +39,7 @@ class Layout:
             shapes, want = [list(row.shape) for row in x], [[n] for n in self.lengths.tolist()]
             if shapes != want:
                 raise reweight.InputError(name, f"has rows of the shapes {shapes}, want {want} like mask")
-            return np.concatenate([np.zeros(0, np.uint8), *(to_numpy(row) for row in x)])
+            return np.concatenate([np.zeros(0, bool), *(to_numpy(row) for row in x)])
         if getattr(self.mask, "is_nested", False):
             if not getattr(x, "is_nested", False) or np.diff(to_numpy(x.offsets())).tolist() != self.lengths.tolist():
                 raise reweight.InputError(name, "is not a nested tensor whose rows are as long as those of mask")

@@ -116,9 +116,10 @@ def _lines(arrays: Arrays, vocab: Any, name: str) -> str:
             if field == "span_ids":
                 own = x[first:end]
                 line[field] = np.where(own < 0, own, own - own[own >= 0].min(initial=len(x))).tolist()
-            elif field == "span_rewards":  # of which every token has its span's
+            elif field in ("span_rewards", "anchors"):  # of which every token has its span's
                 starts = np.unique(arrays["span_ids"][first:end], return_index=True)[1]
-                line[field] = [_number(x[first + at]) for at in sorted(starts) if arrays["span_ids"][first + at] >= 0]
+                of_spans = [x[first + at] for at in sorted(starts) if arrays["span_ids"][first + at] >= 0]
+                line[field] = [int(v) if field == "anchors" else _number(v) for v in of_spans]
             elif field not in ("group_ids", "rewards", "seq_offsets"):
                 line[field] = [_number(v) for v in x[first:end]] if x.dtype.kind == "f" else x[first:end].tolist()
         if texts and ids is not None:

@@ -328,11 +328,15 @@ def labelled(
         made = to_numpy(label(own, [texts[i] for i in own] if tokenizer is not None else [], tokenizer))
         if made.shape != (len(own),):
             raise reweight.InputError("action", f"returned the shape {list(made.shape)}, want [{len(own)}], one per token")
-        if made.dtype == bool:
-            found[begin:end] = np.where(made, reweight.ACTION, reweight.REASONING)
-        elif made.dtype.kind in "iu" and np.isin(made, (reweight.REASONING, reweight.ACTION)).all():
-            found[begin:end] = made
-        else:
-            want = f"want bools, or {reweight.REASONING} for reasoning and {reweight.ACTION} for an action"
-            raise reweight.InputError("action", f"returned {made.tolist()[:8]} of the type {made.dtype}, {want}")
+        found[begin:end] = as_roles("action", "returned", made)
     return found
+
+
+def as_roles(argument: str, verb: str, labels: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Returns roles: labels themselves, or those of a mask that is true at actions. verb is of the error for others."""
+    if labels.dtype == bool:
+        return np.where(labels, np.uint8(reweight.ACTION), np.uint8(reweight.REASONING))
+    if labels.dtype.kind not in "iu" or not np.isin(labels, (reweight.REASONING, reweight.ACTION)).all():
+        want = f"want bools, or {reweight.REASONING} for reasoning and {reweight.ACTION} for an action"
+        raise reweight.InputError(argument, f"{verb} {labels.tolist()[:8]} of the type {labels.dtype}, {want}")
+    return labels.astype(np.uint8)

@@ -16,6 +16,10 @@ are taken from repeated_batch, which has them as "message_log" in grpo_train and
 async_grpo_train; where there is "input_ids", [B, S], from that. NeMo RL keeps no entropy:
 schemes that read it need Credit(entropy="surprisal").
 
+NeMo RL adds the rewards of an environment's steps up. Rewards of turns are "turn_rewards" of the metadata that a step
+returns, which is extra_env_info of repeated_batch: a list of the rewards of the turns until then. What the total has more
+is the reward of the last turn.
+
 prompt_ids, by which NeMo RL finds groups, holds the tokens of each prompt there, [B, S]. Where it holds the id of a
 group for each row, [B] or [B, 1], these are taken. Of tokens, two groups with the same words, whose prompts differ in an
 image or the state of an environment, would be one: "idx" of repeated_batch, the place of the prompt in its dataset, tells
@@ -26,11 +30,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any, Dict
+from typing import Any, Dict, List, Tuple
 
 from . import Credit, token_advantages
 from ._hooks import check_calls, find_hook, replace
 from ._report import Report
+from ._step import saying_how
 
 WRITTEN_FOR = "NeMo RL 0.7.0"
 
@@ -42,6 +47,10 @@ _OWN = {
     "values": "grpo.adv_estimator.name=gae",
     "gdpo": "grpo.adv_estimator.name=gdpo",
 }
+_TURNS = (
+    'in NeMo RL, an environment keeps the rewards of turns in the metadata that its step returns, as "turn_rewards", a list with a '
+    "number for each turn, of which the last may be missing"
+)
 
 
 def install(
@@ -53,7 +62,7 @@ def install(
     token_level_loss: as loss_fn.token_level_loss of the configuration.
     estimator: the class, of nemo_rl.algorithms.advantage_estimator.
     """
-    credit.check("NeMo RL", _OWN)
+    credit.check("NeMo RL", _OWN, ("span_rewards",))
     owner, name = find_hook(
         "NeMo RL",
         f"{_MODULE}:{estimator}.compute_advantage",
@@ -64,6 +73,7 @@ def install(
     aggregation = "token_mean" if token_level_loss else "seq_mean_token_mean"
 
     def make(original: Any) -> Any:
+        @saying_how(_TURNS)
         def compute_advantage(self: Any, prompt_ids: Any, rewards: Any, mask: Any, **kwargs: Any) -> Any:
             self._reweight_credited = True
             result = original(self, prompt_ids=prompt_ids, rewards=rewards, mask=mask, **kwargs)
@@ -82,7 +92,9 @@ def install(
                 )
             if credit.makes_advantages and getattr(self, "use_kl_in_reward", False) and self.kl_coef > 0:
                 raise ValueError(f"the advantages of {credit.scheme} have no penalty: set loss_fn.use_kl_in_reward=false")
-            batch = kwargs.get("repeated_batch", {})
+            batch, turns = kwargs.get("repeated_batch", {}), None
+            if "span_rewards" in credit.reads:
+                turns, rewards = _turns(batch, rewards)
             mask = mask.clone()
             mask[:, 0] = 0
             log: Dict[str, float] = {}
@@ -96,6 +108,7 @@ def install(
                 old_logprobs=logprobs,
                 ref_logprobs=reference if "ref_logprobs" in credit.reads else None,
                 rewards=rewards,
+                span_rewards=turns,
                 group_ids=_groups(prompt_ids, batch, "group_ids" in credit.reads),
                 log=log,
             )
@@ -133,6 +146,19 @@ def _groups(prompt_ids: Any, batch: Any, read: bool) -> Any:
             "differ in an image or in the state of an environment alone are compared as one"
         )
     return groups
+
+
+def _turns(batch: Any, totals: Any) -> Tuple[List[Any], Any]:
+    """Returns the rewards of turns that environments have kept, and what is left of the totals: grpo_train drops the metadata
+    of the step that ends an episode, so that the reward of the last turn is what is left."""
+    found: List[Any] = [None] * len(totals)
+    if "extra_env_info" in batch:
+        found = [info.get("turn_rewards") if isinstance(info, dict) else None for info in batch["extra_env_info"]]
+    turns = []
+    for row, messages in zip(found, batch.get("message_log", [()] * len(found))):
+        ended = row is not None and len(row) + 1 == sum(message["role"] == "assistant" for message in messages)
+        turns.append([*row, 0.0] if ended else row)
+    return turns, totals - totals.new_tensor([sum(row or ()) for row in turns])
 
 
 def _token_ids(batch: Any, mask: Any) -> Any:

@@ -16,7 +16,9 @@ given to the credit. A trace is a graph of messages; one that the policy has sam
 Its token_ids and mask are [n]; logprobs, reference_logprobs and advantages have one
 element per True of mask. The loss is a mean over tokens. prime-rl scores one group at a
 time, so that sums and means are those of a group. It keeps no entropy: schemes that
-read it need Credit(entropy="surprisal").
+read it need Credit(entropy="surprisal"). Rewards of turns are info["turn_rewards"] of a trace, where
+verifiers' environments may write what they like: a number for each sampled message, or None for 0.
+trace.reward is the outcome, and has them not in it.
 """
 
 from __future__ import annotations
@@ -29,16 +31,21 @@ import numpy as np
 from . import Credit, token_advantages
 from ._hooks import find_hook, never_called, replace
 from ._report import Report
+from ._step import saying_how
 
 WRITTEN_FOR = "prime-rl 0.8.0"
 
 # What prime-rl does itself, by its options.
 _OWN = {"loss": "trainer.loss", "rollout_logprobs": "trainer.loss, whose ratio is to the engine"}
+_TURNS = (
+    'in prime-rl, an environment writes the rewards of turns to info["turn_rewards"] of its trace, a list with a number, or None '
+    "for 0, for each message that was sampled"
+)
 
 
 def install(credit: Credit = Credit(entropy="surprisal")) -> None:
     """Makes all algorithms give their advantages to token_advantages, with the credit."""
-    credit.check("prime-rl", _OWN)
+    credit.check("prime-rl", _OWN, ("span_rewards",))
     algorithm, name = find_hook(
         "prime-rl", "prime_rl.orchestrator.algo.base:Algorithm.finalize_group", ("episodes",), WRITTEN_FOR
     )
@@ -71,11 +78,16 @@ def install(credit: Credit = Credit(entropy="surprisal")) -> None:
     replace(algorithm, "__init__", make_init)
 
 
+@saying_how(_TURNS)
 def reweigh(traces: List[Any], credit: Credit, report: Report) -> None:
     """Gives the advantages of the sampled nodes of the traces of a group to the credit."""
     scored = [[node for node in trace.nodes if any(node.mask) and node.advantages] for trace in traces]
     of_rewards = not credit.reads.isdisjoint(("rewards", "token_rewards"))
     rewards = [trace.reward for trace, nodes in zip(traces, scored) if nodes] if of_rewards or credit.save_every else None
+    turns = None
+    if "span_rewards" in credit.reads:
+        turns = [trace.info.get("turn_rewards") for trace, nodes in zip(traces, scored) if nodes]
+        turns = [row and [0.0 if x is None else x for x in row] for row in turns]
     traces = [nodes for nodes in scored if nodes]
     nodes = [node for trace in traces for node in trace]
     if not nodes:
@@ -102,6 +114,7 @@ def reweigh(traces: List[Any], credit: Credit, report: Report) -> None:
         old_logprobs=spread("logprobs"),
         ref_logprobs=spread("reference_logprobs") if "ref_logprobs" in credit.reads else None,
         rewards=rewards,
+        span_rewards=turns,
         group_ids=[0] * len(traces),
         log=log,
     )

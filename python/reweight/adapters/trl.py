@@ -24,8 +24,9 @@ more forward pass of the policy is made without gradients; Credit(entropy="surpr
 ActFocus's own signal, takes what the reference's forward pass leaves in the head of install(head=True). Sums and groups
 are those of all processes. Rewards are the weighted sums of what _calculate_rewards returns, and as for TRL a completion
 that no function scored has none. Rewards of turns are lists that reward functions return, of which TRL gets the sums,
-or what rollout_func returns as span_rewards. A batch that Credit(save_every=50) writes takes that forward pass too. The
-scalars of token_advantages are in TRL's log. TRL's table of completions keeps the advantages of whole completions.
+or what rollout_func returns as span_rewards, with the states before turns as anchors for gigpo. A column of the data set,
+or an output of rollout_func, tells actions if Credit(action=...) has its name. A batch that Credit(save_every=50) writes
+takes that forward pass too. The scalars of token_advantages are in TRL's log. TRL's table of completions keeps the advantages of whole completions.
 Credit(show_every=50) counts generation batches, not those of an evaluation, and so do save_every and audit_every, whose
 audits go on from those of the checkpoint that a run is resumed from.
 """
@@ -45,12 +46,14 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from .. import InputError
 from .._errors import described
 from . import Credit, HookError, token_advantages
+from ._advantages import of_column
 from ._audit import RunAudit
 from ._hooks import find_hook, never_called, replace, version_of, when_imported
 from ._layout import to_numpy
 from ._pages import batch_name
 from ._report import Report
 from ._step import numbers, saying_how
+from ._unsloth import aligned, completions, is_unsloth, packed
 
 WRITTEN_FOR = "TRL 1.16.0"
 
@@ -75,6 +78,7 @@ _TURNS = (
     "in TRL, the rewards of turns are lists, one for each completion, with a number for each run of tokens of the policy: a "
     "reward function or get_reward of an environment returns them, or rollout_func as span_rewards"
 )
+_STATES = "in TRL, rollout_func returns the states before turns as anchors, lists of integers or strings as long as those of span_rewards"
 _ASYNC = "trl.experimental.async_grpo.async_grpo_trainer"
 # What TRL does itself, by its options.
 _OWN = {
@@ -109,6 +113,10 @@ class CreditMixin:
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         return _credited(self, super()._generate_and_score_completions, inputs, self.credit, self.report)  # type: ignore[misc]
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
+        inputs = packed(self, inputs) if is_unsloth(type(self)) else inputs
+        return super().compute_loss(model, inputs, *args, **options)  # type: ignore[misc]
 
 
 def __getattr__(name: str) -> Any:
@@ -153,9 +161,18 @@ def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
 
     watch(trainer, name, made)
     replace(trainer, name, make, report)
+    if is_unsloth(trainer):
+        replace(trainer, "compute_loss", _packing)
     rloo, _ = find_hook("TRL", "trl.trainer.rloo_trainer:RLOOTrainer.__init__", (), WRITTEN_FOR)
     replace(rloo, "__init__", functools.partial(refused, _NO_PLACE))
     when_imported(_ASYNC, _refuse_async)
+
+
+def _packing(original: Any) -> Any:
+    def compute_loss(self: Any, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
+        return original(self, model, packed(self, inputs), *args, **options)
+
+    return compute_loss
 
 
 def watch(owner: Any, name: str, made: Callable[[Any], None]) -> None:
@@ -223,7 +240,7 @@ def _check_trl(credit: Credit) -> Tuple[Any, str]:
             "install(None, head=True) where a subclass has the credit; and a reference model, by GRPOConfig(beta=...) above 0"
         )
         raise InputError("signal", problem)
-    credit.check("TRL", _OWN, ("entropy", "ref_energy", "span_rewards"), audits=True)
+    credit.check("TRL", _OWN, ("entropy", "ref_energy", "span_rewards", "anchors"), audits=True, columns=True)
     forward = ("attention_mask", "compute_entropy")
     find_hook("TRL", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
     found = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
@@ -252,6 +269,14 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
         raise InputError("loss_type", f'is "{trainer.loss_type}", {want}')
     if trainer.loss_type == "luspo" and _numbers(version_of("trl")) < (1, 10):
         raise InputError("loss_type", f'is "luspo", which TRL {version_of("trl")} computes for one advantage per completion: want TRL 1.10')
+    if is_unsloth(type(trainer)):
+        if "entropy" in credit.reads:
+            raise InputError("entropy", 'is "exact", which the forward pass of Unsloth\'s trainer does not give: use Credit(entropy="surprisal")')
+        if "ref_energy" in credit.reads:
+            raise InputError("signal", 'is "energy", which was not tested in Unsloth: use Credit(signal="surprisal")')
+        if credit.audited:
+            raise InputError("audit_every", "was not tested in Unsloth: write rollouts with save_every, for python -m reweight audit")
+        return _check_arrays(trainer, credit)
     loss = type(trainer)._compute_loss
     if loss is not find_hook("TRL", _TRAINER + "_compute_loss", ("inputs",), WRITTEN_FOR)[0]._compute_loss:
         if loss.__module__.startswith("trl."):
@@ -260,10 +285,17 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
             f"{loss.__qualname__} is not TRL's: the credit is right if the loss of a token is in proportion to its "
             f'advantage, and the sum is divided as TRL does for loss_type="{trainer.loss_type}"'
         )
+    _check_arrays(trainer, credit)
+
+
+def _check_arrays(trainer: Any, credit: Credit) -> None:
+    """Wants the trainer to have what the credit reads."""
     needed = sorted({"ref_logprobs", "ref_energy"} & credit.reads)
     if needed and trainer.beta == 0:
         problem = f"reads {needed[0]}, for which TRL needs a reference model: set GRPOConfig(beta=...) above 0, which is not"
         raise InputError("scheme", f'{problem} the beta of Credit, or use Credit(signal="surprisal") for ActFocus')
+    if "anchors" in credit.reads and getattr(trainer, "rollout_func", None) is None:
+        raise InputError("scheme", f"reads anchors, but the trainer has no rollout_func: {_STATES}")
     if "span_rewards" in credit.reads and getattr(trainer, "rollout_func", None) is None:
         if all(isinstance(function, sys.modules["torch"].nn.Module) for function in trainer.reward_funcs):
             raise InputError("scheme", f"reads span_rewards, but the trainer has reward models alone: {_TURNS}")
@@ -314,10 +346,11 @@ def _credited(
         output = generate(inputs)
     audit = trainer._reweight_audit if credit.audited else None
     due = audit is not None and audit.due()
-    torch = sys.modules["torch"]
-    mask = output["completion_mask"] * output.get("tool_mask", 1)
+    torch, own = sys.modules["torch"], aligned(trainer, output)
+    mask = own["completion_mask"] * output.get("tool_mask", 1)
     rows, rank = mask.shape[0], trainer.accelerator.process_index
-    logps, entropy = output.get("old_per_token_logps", output.get("sampling_per_token_logps")), None
+    logps, entropy = own.get("old_per_token_logps"), None
+    logps = own.get("sampling_per_token_logps") if logps is None else logps
     saves = credit.saves_next
     if saves or "entropy" in credit.reads or (logps is None and "old_logprobs" in credit.reads):
         new, entropy = _forward(trainer, output)
@@ -333,25 +366,32 @@ def _credited(
     turns = rollouts[-1].get("span_rewards") if rollouts else None
     if turns is not None and any(row is not None for of_function in lists.values() for row in of_function):
         raise InputError("span_rewards", "is returned by rollout_func and by a reward function, want one of them")
+    anchors = rollouts[-1].get("anchors") if rollouts else None
+    if anchors is None and "anchors" in credit.reads:
+        raise InputError("anchors", f"is nothing that rollout_func returns: {_STATES}")
     if turns is None and "span_rewards" in credit.reads:
         turns, rest = _of_functions(trainer, lists, scores[0], mask, rank)
         outcomes = _rewards(trainer, [rest], rows, rank, credit)
     groups = [(rank * rows + row) // trainer.num_generations for row in range(rows)]
-    labels = weights = None
+    labels = weights = actions = None
+    if isinstance(credit.action, str):
+        actions = of_column(inputs, credit, output["completion_mask"], mask, output["completion_ids"], tokenizer)
     if audit:
-        labels = audit.labels(mask, output["completion_ids"], tokenizer) if due or credit.measured else None
+        labels = audit.labels(mask, output["completion_ids"], tokenizer, actions) if due or credit.measured else None
         weights = torch.ones_like(mask) if labels is None else torch.from_numpy(audit.weights_of(labels)).to(mask.device)
     compute = functools.partial(
         token_advantages,
         mask=mask,
         token_ids=output["completion_ids"],
         tokenizer=tokenizer,
+        actions=actions,
         old_logprobs=logps,
-        ref_logprobs=output.get("ref_per_token_logps"),
+        ref_logprobs=own.get("ref_per_token_logps"),
         ref_energy=energies[-1],  # the reference is the last model that TRL has score the completions
         entropy=entropy if saves or "entropy" in credit.reads else None,
         rewards=outcomes,
         span_rewards=turns,
+        anchors=anchors,
         group_ids=groups,
         weights=weights,
         gather=lambda part: (_parts(part), rank),
@@ -405,16 +445,18 @@ def _forward(trainer: Any, output: Dict[str, Any]) -> Tuple[Any, Any]:
             torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1),
             torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1),
             output["completion_ids"].shape[1],
-            trainer.args.per_device_train_batch_size,
+            batch_size=trainer.args.per_device_train_batch_size,
             compute_entropy=True,
             **_images(trainer, output),
         )[:2]
-    return logps, entropy
+    return completions(trainer, output, logps), entropy
 
 
 def _images(trainer: Any, output: Dict[str, Any]) -> Dict[str, Any]:
     """What the model reads besides tokens."""
-    names = inspect.signature(trainer._get_per_token_logps_and_entropies).parameters
+    # In TRL 1.14 the method hands **kwargs to another one.
+    method = getattr(trainer, "_full_logits_logps", trainer._get_per_token_logps_and_entropies)
+    names = inspect.signature(method).parameters
     return {key: output[key] for key in names if key in output}
 
 

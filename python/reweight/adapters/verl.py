@@ -1,30 +1,42 @@
-"""Credit in verl's PPO trainer.
+"""Credit in verl's PPO trainers.
 
-Tested in whole runs of verl 0.9.1 (2026-11). Where this package is installed, verl loads it in every process, by the
-entry point verl.plugins of the wheel, and a run asks for the credit by a key of verl's own configuration:
+Tested in whole runs of verl 0.9.1 (2026-11), and with the functions of verl 0.7.1, 0.8.0 and 0.9.0 and of Agent
+Lightning 1.0.2. Where this package is installed, verl loads it in every process, from 0.9.0 by the entry point
+verl.plugins of the wheel, before by VERL_USE_EXTERNAL_MODULES=reweight.adapters.verl_plugin. A run asks for the credit by
+a key of verl's own configuration:
 
     python -m verl.trainer.main_ppo ... +reweight.scheme=rloo+actfocus '+reweight.tags=["<tool_call>","</tool_call>"]'
 
 with the names of Credit, or +reweight={} for its defaults. The key travels with the configuration to the process of Ray
 that holds the trainer. Who starts the trainer from Python may call install instead, in the process that makes it.
 
-What does not fit is an error when the trainer is made. When the trainer has computed the advantages of a batch, they
-are read from its TransferQueue and written back with the credit. All arrays there are nested tensors of the layout jagged,
-one row per output of the agent loop. Responses and tags are found in the response_mask that the agent loop gave; what
-verl's rejection takes out of it has no part in sums and statistics. Rewards of turns are turn_scores of the agent loop's
-extra_fields. The scalars of token_advantages are in verl's log.
-PPOTrainer is that of verl/trainer/ppo/v1, in each trainer_mode: sync, colocate_async and separate_async inherit the
-method. The trainers of trainer.use_v1=False and of verl/experimental are refused.
+What does not fit is an error when the trainer is made. Two kinds of trainers have two hooks:
+
+- PPOTrainer of verl/trainer/ppo/v1, in each trainer_mode. When it has computed the advantages of a batch, they are read
+  from its TransferQueue and written back with the credit. All arrays there are nested tensors of the layout jagged, one
+  row per output of the agent loop.
+- RayPPOTrainer, of trainer.use_v1=False and of older versions, and what is built on it: verl.experimental, Agent
+  Lightning, recipes. Before its _update_actor, credit_batch changes the advantages of the DataProto, [B, T], of which
+  _compute_old_log_prob has kept the entropy. A trainer that calls its workers' update_actor itself is an error, which says
+  that it calls credit_batch itself, a line before.
+
+Responses and tags are found in the response_mask that the agent loop gave; what verl's rejection takes out of it has no
+part in sums and statistics. Rewards of turns are turn_scores of the agent loop's extra_fields. The scalars of
+token_advantages are in verl's log.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import re
 import sys
+from collections import Counter
 from dataclasses import fields
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
 
 from .._errors import InputError
 from . import Credit, HookError, token_advantages
@@ -34,12 +46,15 @@ from ._pages import batch_name
 from ._report import Report
 from ._step import saying_how
 
-WRITTEN_FOR = "verl 0.9.1"
+WRITTEN_FOR = "verl 0.7.1, 0.8.0, 0.9.0 and 0.9.1"
 
 _TRAINER = "verl.trainer.ppo.v1.trainer_base"
 _METHOD = _TRAINER + ":PPOTrainer._compute_advantage"
+_RAY_TRAINER = "verl.trainer.ppo.ray_trainer"
 # Policy losses in which a token's loss is in proportion to its advantage, and its sum is divided as loss_agg_mode says.
 _LOSSES = ("vanilla", "gspo", "sapo", "gpg", "cispo", "dppo_tv", "dppo_kl", "bypass_mode")
+# Those of Agent Lightning, which are means over rollouts of several rows.
+_PER_ROLLOUT = ("per_rollout_mean", "cispo_per_rollout_mean")
 # What verl does itself, by its options.
 _OWN = {
     "loss": "actor_rollout_ref.actor.policy_loss.loss_mode (with loss_agg_mode)",
@@ -55,18 +70,25 @@ _TURNS = (
 )
 _MODES = {name.replace("_", "-"): name for name in AGGREGATIONS}
 
+_OF_REWARDS = ("rewards", "token_rewards")
+# What stays in a batch of RayPPOTrainer from the old policy's log-probabilities to the update.
+_SAMPLED, _ENTROPY = "reweight_sampled", "reweight_entropy"
+
 _installed: Optional[Credit] = None
 
 
 def install(credit: Credit = Credit()) -> None:
-    """Makes every PPOTrainer of this process give its advantages to token_advantages, with the credit.
+    """Makes every PPOTrainer and RayPPOTrainer of this process give its advantages to token_advantages, with the credit.
 
     Raises InputError, a ValueError, for a wrong option, and HookError if verl's trainer is gone or has changed, here or
     when it is imported. A trainer whose configuration does not fit raises ValueError when it is made.
     """
     global _installed
     credit.check("verl", _OWN, _GIVEN)
-    when_imported(_TRAINER, _find)
+    if _release() >= (0, 9):
+        when_imported(_TRAINER, _find)
+    else:
+        when_imported(_RAY_TRAINER, _find_ray)
     _installed = credit
     watch()
 
@@ -76,9 +98,10 @@ def watch() -> None:
     every process do this, also for people who never asked for a credit."""
     for module, owner, name, make in (
         (_TRAINER, "PPOTrainer", "__init__", _credited),
-        ("verl.trainer.ppo.ray_trainer", "RayPPOTrainer", "__init__", _refused),
-        # Its subclasses do not call its __init__; this comes before their first rollout.
-        ("verl.experimental.separation.ray_trainer", "SeparateRayPPOTrainer", "_init_resource_pools", _refused),
+        (_RAY_TRAINER, "RayPPOTrainer", "__init__", _credited_ray),
+        # Some of its subclasses do not call its __init__; this comes before their first rollout.
+        ("verl.experimental.separation.ray_trainer", "SeparateRayPPOTrainer", "_init_resource_pools", _credited_ray),
+        ("verl.trainer.main_ppo_sync", "PPOTrainer", "__init__", _refused),
     ):
         when_imported(module, functools.partial(_wrap, module, owner, name, make))
 
@@ -90,21 +113,29 @@ def _wrap(module: str, owner: str, name: str, make: Callable[[Callable[..., Any]
 
 
 def _find() -> None:
-    """Raises HookError if the method is gone or has changed."""
+    """Raises HookError if the method of PPOTrainer is gone or has changed."""
     find_hook("verl", _METHOD, ("batch", "metrics"), WRITTEN_FOR)
-    release = tuple(int(part) for part in re.findall(r"\d+", version_of("verl"))[:3])
-    if () < release < (0, 9, 1):
-        problem = "needs verl 0.9.1, whose gspo heeds loss_agg_mode"
-        raise HookError(f"reweight.adapters.verl {problem}, but found {version_of('verl')}")
+    if _release() < (0, 9, 1):
+        raise HookError(f"PPOTrainer of verl {version_of('verl')} was not tested: set trainer.use_v1=False, or install verl 0.9.1")
+
+
+def _find_ray() -> None:
+    """The same of RayPPOTrainer."""
+    for name in "_update_actor", "_compute_old_log_prob":
+        find_hook("verl", f"{_RAY_TRAINER}:RayPPOTrainer.{name}", ("batch",), WRITTEN_FOR)
+
+
+def _release() -> Tuple[int, ...]:
+    """The version of verl; of one without numbers, the newest that this was written for."""
+    return tuple(int(part) for part in (re.findall(r"\d+", version_of("verl")) or re.findall(r"\d+", WRITTEN_FOR)[-3:])[:3])
 
 
 def _refused(original: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        made = original(self, *args, **options)
-        if _asked(self.config) is not None:
-            problem = f"{type(self).__name__} of verl computes its advantages where reweight does not reach them"
-            raise HookError(problem + ": run python -m verl.trainer.main_ppo with trainer.use_v1=True")
-        return made
+        if _asked(args[0] if args else options["config"]) is not None:
+            problem = "verl.trainer.main_ppo_sync computes its advantages where reweight does not reach them"
+            raise HookError(f"{problem}: run python -m verl.trainer.main_ppo")
+        return original(self, *args, **options)
 
     return method
 
@@ -115,8 +146,7 @@ def _credited(original: Callable[..., Any]) -> Callable[..., Any]:
         credit = _asked(self.config)
         if credit is not None:
             _find()
-            _check(self.config, self.use_reference_policy, credit)
-            report = Report(credit, "verl " + version_of("verl"))
+            report = _report(self, credit, _LOSSES)
             self._compute_advantage = functools.partial(
                 _compute_advantage, self, self._compute_advantage, credit, report
             )
@@ -126,6 +156,31 @@ def _credited(original: Callable[..., Any]) -> Callable[..., Any]:
     return init
 
 
+def _credited_ray(original: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        made = original(self, *args, **options)
+        credit = _asked(self.config)
+        if credit is None or hasattr(self, "credit_report"):
+            return made
+        _find_ray()
+        self.credit_report = report = _report(self, credit, _LOSSES + _PER_ROLLOUT)
+        self._compute_old_log_prob = functools.partial(_compute_old_log_prob, self._compute_old_log_prob, credit)
+        self._update_actor = functools.partial(_update_ray_actor, self, self._update_actor, credit)
+        begin = "_init_models" if hasattr(self, "_init_models") else "init_workers"
+        setattr(self, begin, functools.partial(_init_workers, self, getattr(self, begin), report))
+        if not inspect.iscoroutinefunction(self.fit):
+            self.fit = functools.partial(_fit, self.fit, report)
+        return made
+
+    return method
+
+
+def _report(trainer: Any, credit: Credit, losses: Sequence[str]) -> Report:
+    """Returns what says that the credit works in a trainer, whose configuration has to fit it."""
+    _check(trainer.config, trainer.use_reference_policy, credit, losses)
+    return Report(credit, "verl " + version_of("verl"))
+
+
 def _asked(config: Any) -> Optional[Credit]:
     """Returns the credit that the configuration or install asks for."""
     options = config.get("reweight")
@@ -133,17 +188,17 @@ def _asked(config: Any) -> Optional[Credit]:
         return _installed
     if _installed is not None:
         raise ValueError("reweight is in the configuration, and verl.install was called: want one of them")
-    credit = _credit(options)
+    credit = from_configuration(options)
     credit.check("verl", _OWN, _GIVEN)
     return credit
 
 
-def _credit(options: Any) -> Credit:
+def from_configuration(options: Any) -> Credit:
     """Returns the Credit with these options of a configuration."""
     defaults: Dict[str, Any] = {
         field.name: {} if field.name == "options" else field.default
         for field in fields(Credit)
-        if field.init and field.name != "tokenizer"
+        if field.init and field.name not in ("tokenizer", "action")
     }
     if not isinstance(options, Mapping):
         raise ValueError(f"reweight is {options!r}, want options of [{' '.join(defaults)}], or {{}} for their defaults")
@@ -159,10 +214,11 @@ def _credit(options: Any) -> Credit:
                 raise ValueError(f"reweight.options is {value!r}, want options by entries, such as {{gtpo:{{bonus:0.2}}}}")
             values[name] = {entry: dict(of_entry) for entry, of_entry in value.items()}
             continue
-        kind = type(defaults[name])
+        default = "norm" if defaults[name] is None else defaults[name]  # of keep
+        kind = type(default)
         number = kind is float and isinstance(value, int) and not isinstance(value, bool)
         if not isinstance(value, kind) and not number:
-            raise ValueError(f"reweight.{name} is {value!r}, want a {kind.__name__} such as {defaults[name]!r}")
+            raise ValueError(f"reweight.{name} is {value!r}, want a {kind.__name__} such as {default!r}")
         values[name] = kind(value)
     return Credit(**values)
 
@@ -172,12 +228,20 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def _check(config: Any, reference: bool, credit: Credit) -> None:
+def _aggregation(actor: Any) -> str:
+    """How the trainer makes one number of its tokens' losses."""
+    loss = actor.policy_loss.loss_mode
+    # These do not heed loss_agg_mode.
+    alone = loss in ("sapo", *_PER_ROLLOUT) or (loss == "gspo" and _release() < (0, 9, 1))
+    return "seq_mean_token_mean" if alone else _MODES[actor.loss_agg_mode]
+
+
+def _check(config: Any, reference: bool, credit: Credit, losses: Sequence[str]) -> None:
     """Wants a configuration in which a token's loss is in proportion to its advantage."""
     actor = config.actor_rollout_ref.actor
     loss, correction = actor.policy_loss, config.algorithm.get("rollout_correction") or {}
     for option, value, tested in (
-        ("policy_loss.loss_mode", loss.loss_mode, _LOSSES),
+        ("policy_loss.loss_mode", loss.loss_mode, losses),
         ("loss_agg_mode", actor.loss_agg_mode, _MODES),
     ):
         if value not in tested:
@@ -205,6 +269,8 @@ def _check(config: Any, reference: bool, credit: Credit) -> None:
             "reads ref_logprobs, for which verl needs a reference policy: set actor_rollout_ref.actor.use_kl_loss=True or "
             "algorithm.use_kl_in_reward=True, or use signal=surprisal for ActFocus",
         )
+    if "span_rewards" in credit.reads and config.get("agentlightning"):
+        raise InputError("scheme", f"reads span_rewards, but Agent Lightning hands its trainer the last reward of a rollout alone: {_TURNS}")
 
 
 def _fit(original: Callable[..., Any], report: Report, *args: Any, **options: Any) -> Any:
@@ -235,7 +301,7 @@ def _compute_advantage(
     # Rows with which verl fills a batch up are no trajectories.
     keys = [key for key, tag in zip(batch.keys, batch.tags) if not tag.get("is_padding")]
     needed = [field for name, field in (("entropy", "entropy"), ("ref_logprobs", "ref_log_prob")) if name in credit.reads]
-    of_rewards = not credit.reads.isdisjoint(("rewards", "token_rewards"))
+    of_rewards = not credit.reads.isdisjoint(_OF_REWARDS)
     if of_rewards and len({key.rpartition("_")[0] for key in keys}) < len(keys):
         raise ValueError(f"a trajectory has several outputs, of which the scheme {credit.scheme} would take each for one")
     names = ["response_mask", "responses", "old_log_probs", "uid", "rm_scores", *needed, *["prompts"] * credit.wants_prompts]
@@ -248,10 +314,8 @@ def _compute_advantage(
     data = read(keys, "advantages", "response_mask", *([penalized] if penalized else []))
     token_rewards = data[penalized] if penalized else given["rm_scores"]
     actor = trainer.config.actor_rollout_ref.actor
-    loss = actor.policy_loss.loss_mode
+    aggregation = _aggregation(actor)
     log: Dict[str, float] = {}
-    # sapo does not heed loss_agg_mode.
-    aggregation = "seq_mean_token_mean" if loss == "sapo" else _MODES[actor.loss_agg_mode]
     made = token_advantages(
         data["advantages"],
         data["response_mask"],
@@ -274,5 +338,138 @@ def _compute_advantage(
     data["advantages"] = made
     queue.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=data.select("advantages"))
     metrics.update(log)
-    report.batch(f"{loss} ({aggregation})", log)
+    report.batch(f"{actor.policy_loss.loss_mode} ({aggregation})", log)
     return batch
+
+
+def _init_workers(trainer: Any, original: Callable[..., Any], report: Report, *args: Any, **options: Any) -> Any:
+    """Makes the workers, and has those of the policy learn from no batch while none has had the credit."""
+    made = original(*args, **options)
+    group = trainer.actor_rollout_wg
+    update = group.update_actor
+
+    def update_actor(*args: Any, **options: Any) -> Any:
+        if report.batches == 0:
+            problem = f"{type(trainer).__module__}.{type(trainer).__qualname__} is about to learn without the credit: it calls "
+            problem += "actor_rollout_wg.update_actor itself. Leave out the key reweight, and call "
+            raise HookError(problem + "reweight.adapters.verl.credit_batch(batch, self, Credit(...)) a line before")
+        return update(*args, **options)
+
+    group.update_actor = update_actor
+    return made
+
+
+def _compute_old_log_prob(original: Callable[..., Any], credit: Credit, batch: Any) -> Any:
+    """Has the entropy of the old policy stay in the batch, from which the trainer takes it, and the mask from which tokens
+    may be rejected."""
+    made = original(batch)
+    tensors = made[0].batch
+    tensors[_SAMPLED] = batch.batch["response_mask"]
+    if "entropy" in credit.reads:
+        tensors[_ENTROPY] = tensors["entropys"]
+    return made
+
+
+def _update_ray_actor(trainer: Any, original: Callable[..., Any], credit: Credit, batch: Any) -> Any:
+    """Trains the policy with the credit, whose scalars come to those of the step."""
+    log = credit_batch(batch, trainer, credit)
+    made = original(batch)
+    made.meta_info["metrics"].update(log)
+    return made
+
+
+@saying_how(_TURNS)
+def credit_batch(batch: Any, trainer: Any, credit: Credit = Credit()) -> Dict[str, float]:
+    """Gives the advantages of a batch the credit, and returns the scalars of token_advantages. For a trainer built on
+    RayPPOTrainer that calls its workers' update_actor itself, a line before:
+
+        metrics.update(credit_batch(batch, self, Credit("actfocus")))
+        actor_output = self.actor_rollout_wg.update_actor(batch)
+
+    batch: a DataProto with responses, response_mask, old_log_probs, advantages and token_level_rewards, [B, T], and the
+        entropys of the old policy if the credit reads the entropy. uid says which rows share a prompt. Rows with one
+        rollout_id_list or traj_uid are turns of one rollout, which then is a trajectory: its rows have one reward.
+    trainer: its config, tokenizer and use_reference_policy are read.
+
+    Raises ValueError for a configuration or a batch that does not fit.
+    """
+    if not hasattr(trainer, "credit_report"):
+        credit.check("verl", _OWN, _GIVEN)
+        trainer.credit_report = _report(trainer, credit, _LOSSES + _PER_ROLLOUT)
+    torch, tensors, more = sys.modules["torch"], batch.batch, batch.non_tensor_batch
+    config, actor = trainer.config, trainer.config.actor_rollout_ref.actor
+    aggregation, mask, token_rewards = _aggregation(actor), tensors["response_mask"], tensors["token_level_rewards"]
+    sampled, entropy = tensors.pop(_SAMPLED, mask), tensors.pop(_ENTROPY, tensors.get("entropys"))
+    rewards = token_rewards.sum(-1) if credit.save_every or not credit.reads.isdisjoint(_OF_REWARDS) else None
+    rollouts, divisor = more.get("rollout_id_list", more.get("traj_uid")), torch.ones(len(mask), 1, device=mask.device)
+    if actor.policy_loss.loss_mode in _PER_ROLLOUT:  # advantages are divided by a rollout's tokens and the number of rows
+        if rollouts is None:
+            raise ValueError(f"the batch has no rollout_id_list, which loss_mode={actor.policy_loss.loss_mode} needs")
+        of = np.unique(rollouts, return_inverse=True)[1]
+        tokens = np.bincount(of, mask.sum(-1).cpu().numpy())[of] * len(mask)
+        divisor = torch.from_numpy(tokens).clamp(min=1).to(divisor)[:, None]
+    order, counts = _by_rollout(batch, aggregation, credit, config) if rollouts is not None else (None, [])
+
+    def joined(x: Any) -> Any:
+        """Rows [B, T] as trajectories: where rollouts have several, they are one after another, with a token between."""
+        if order is None or x is None:
+            return x
+        return torch.nn.functional.pad(x[order], (0, 1)).flatten().split([n * (mask.shape[1] + 1) for n in counts])
+
+    first = slice(None) if order is None else order[np.cumsum([0, *counts[:-1]])]
+    prompts = None
+    if credit.wants_prompts:
+        there = tensors["attention_mask"][first, : tensors["prompts"].shape[1]] != 0
+        prompts = [ids[kept] for ids, kept in zip(tensors["prompts"][first], there)]
+    log: Dict[str, float] = {}
+    made = token_advantages(
+        joined(tensors["advantages"] * divisor),
+        joined(mask),
+        sampled=joined(sampled),
+        credit=credit,
+        aggregation=aggregation,
+        token_ids=joined(tensors["responses"]),
+        tokenizer=trainer.tokenizer,
+        old_logprobs=joined(tensors["old_log_probs"]),
+        ref_logprobs=joined(tensors["ref_log_prob"]) if "ref_logprobs" in credit.reads else None,
+        entropy=joined(entropy) if "entropy" in credit.reads else None,
+        token_rewards=token_rewards if order is None and rewards is not None else None,
+        rewards=None if rewards is None else rewards[first],
+        span_rewards=more.get("turn_scores") if "span_rewards" in credit.reads else None,
+        group_ids=more["uid"][first],
+        prompt_ids=prompts,
+        batch_name=batch_name(config.trainer.experiment_name, getattr(trainer, "global_steps", 0)),
+        log=log,
+    )
+    if order is not None:
+        made = torch.cat(made).view(len(mask), -1)[np.argsort(order), :-1]
+    tensors["advantages"] = made / divisor
+    trainer.credit_report.batch(f"{actor.policy_loss.loss_mode} ({aggregation})", log)
+    return log
+
+
+def _by_rollout(batch: Any, aggregation: str, credit: Credit, config: Any) -> Tuple[Any, Sequence[int]]:
+    """Returns the rows in the order of their rollouts, and how many each rollout has; None where each row is a
+    trajectory."""
+    more, actor = batch.non_tensor_batch, config.actor_rollout_ref.actor
+    rollouts = more.get("rollout_id_list", more.get("traj_uid")).tolist()
+    counts = Counter(rollouts)  # in the order in which they come
+    if len(counts) == len(rollouts):
+        return None, []
+    of_rewards, of_trajectories = not credit.reads.isdisjoint(_OF_REWARDS), credit.scope == "trajectory"
+    by_row = aggregation == "seq_mean_token_mean" and actor.policy_loss.loss_mode not in _PER_ROLLOUT
+    scored = set(zip(rollouts, batch.batch["token_level_scores"].sum(-1).tolist()))
+    for wrong, problem in (
+        (by_row and (of_rewards or of_trajectories), f"loss_mode={actor.policy_loss.loss_mode} with loss_agg_mode={actor.loss_agg_mode} takes means over rows"),
+        (of_rewards and config.algorithm.use_kl_in_reward, "algorithm.use_kl_in_reward=True gives each row a penalty of its own"),
+        (of_rewards and len(scored) > len(counts), "they have different rewards"),
+        ("span_rewards" in credit.reads, "turn_scores are those of rows"),
+    ):
+        if wrong:
+            raise ValueError(f"a rollout has several rows, which {credit.scheme} takes for one trajectory, but {problem}")
+    if by_row:
+        return None, []
+    place = {rollout: i for i, rollout in enumerate(counts)}
+    turns = more.get("turn_index_list", range(len(rollouts)))
+    order = sorted(range(len(rollouts)), key=lambda row: (place[rollouts[row]], turns[row]))
+    return np.array(order), list(counts.values())

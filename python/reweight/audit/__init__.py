@@ -241,7 +241,7 @@ def _depth(lines: Sequence[Tuple[str, Sequence[Interval]]], layers: Sequence[str
         line = [point(i, s.value) for i, s in enumerate(shares) if math.isfinite(s.value)]
         parts.append(f'<polygon points="{" ".join(p.replace(" ", ",") for p in band)}" fill="{colour}" opacity=".12"/>')
         parts.append(f'<polyline points="{" ".join(p.replace(" ", ",") for p in line)}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<text x="{left + 90 * k}" y="12" style="fill:{colour}">{html.escape(name)}</text>')
+        parts.append(f'<text x="{left + min(90, width // len(lines)) * k}" y="12" style="fill:{colour}">{html.escape(name)}</text>')
     step = max(1, len(layers) // 12)
     for i in range(0, len(layers), step):
         parts.append(f'<text x="{float(point(i, 0).split()[0]) - 6:.1f}" y="{top + height + 16}">{html.escape(layers[i])}</text>')

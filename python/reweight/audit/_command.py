@@ -31,12 +31,15 @@ token ids, and the gradients of the model that drew them. It trains nothing."""
 
 
 class Prompt(NamedTuple):
-    """The answers to a prompt: of each all token ids, and for each token its part, or -1."""
+    """The answers to a prompt: of each all token ids, and for each token its part, its role and its turn, which is -1 where
+    the policy drew nothing, as the part is."""
 
     key: str
     rewards: np.ndarray[Any, Any]
     ids: List[np.ndarray[Any, Any]]
     labels: List[np.ndarray[Any, Any]]
+    roles: List[np.ndarray[Any, Any]]
+    turns: List[np.ndarray[Any, Any]]
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,6 +59,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--tags", metavar="OPEN,CLOSE", default="<answer>,</answer>",
                       help="texts before and after an action, which are a part of their own; \"\" for none (%(default)s)")  # fmt: skip
     made.add_argument("--action-tags", action="store_true", help="the files have no roles: actions stand between the tags")
+    made.add_argument("--turns", metavar="N", type=int,
+                      help="the parts are the turns of an answer, N of them: turn N has all later ones too")  # fmt: skip
     made.add_argument("--view", choices=("full", "hidden", "head"), default="full",
                       help="gradients by the blocks' weights, or, for a first look without backward passes, by the hidden state "
                            "before the head, or by the head's weight (%(default)s)")  # fmt: skip
@@ -103,25 +108,30 @@ class Work:
             raise InputError("tags", f"is {options.tags!r}, want two texts with a comma between them")
         if options.action_tags and not tags:
             raise InputError("action_tags", "needs tags")
+        if options.turns is not None and options.turns < 2:
+            raise InputError("turns", f"is {options.turns}, want at least 2")
         self.options, self.tags = options, tags
         self.layers = None if options.layers is None else _numbers("layers", options.layers)
         self.steps = _steps(options.schemes)
-        self.parts = ("action", "tags", "reasoning") if tags else ("action", "reasoning")
+        self.parts = parts_of_turns(options.turns) if options.turns else ("action", "tags", "reasoning") if tags else ("action", "reasoning")
         self.folder = Path(options.out) if options.out else None
         if self.folder and self.folder.exists() and not self.folder.is_dir():
             raise InputError("out", f"is {self.folder}, which is no folder")
         if read:
             self.batch = _read(options.files, options.tags if options.action_tags else "")
             _check(self.batch)
+            most = int(turns_of(self.batch.span_ids, self.batch.seq_offsets).max()) + 1
+            if options.turns and options.turns > most:
+                raise InputError("turns", f"is {options.turns}, but no answer of the files has more than {most}")
 
     def audit(self, view: Any) -> Audit:
         """An audit without prompts."""
-        return Audit(self.parts, _weights(self.parts), list(self.steps), view.names)
+        return Audit(self.parts, {} if self.options.turns else _weights(self.parts), list(self.steps), view.names)
 
     def prompts(self, tokenizer: Any) -> List[Prompt]:
         """All prompts of the files."""
         of = (self.options.model, self.options.gguf, self.options.dtype, self.options.temperature, self.options.tags)
-        return list(_prompts(self.batch, tokenizer, self.tags, repr(of)))
+        return list(_prompts(self.batch, tokenizer, self.tags, self.options.turns, repr(of)))
 
     def asked(self, prompts: List[Prompt]) -> List[Prompt]:
         """Those prompts that the options ask for."""
@@ -255,7 +265,13 @@ def _read(files: Sequence[str], tags: str) -> Batch:
         path = os.path.join(folder, "batch.npz")
         flags = [f"-action-tags={tags}"] if tags else []
         _program.run(_program.PROGRAM, ["convert"], "files", *flags, *files, path)
-        return rollout.load(path)
+        batch = rollout.load(path)
+    if batch.span_rewards is not None and batch.rewards is not None:  # which is the outcome alone, as turn_returns has it
+        spans, begins = np.unique(np.asarray(batch.span_ids), return_index=True)
+        rows = np.searchsorted(np.asarray(batch.seq_offsets), begins[spans >= 0], "right") - 1
+        rewards = np.asarray(batch.rewards)
+        batch.rewards = rewards + np.bincount(rows, np.asarray(batch.span_rewards), len(rewards))
+    return batch
 
 
 def _steps(names: str) -> Dict[str, Any]:
@@ -329,23 +345,38 @@ def _weights(parts: Sequence[str]) -> Dict[str, Tuple[float, ...]]:
     return found
 
 
-def _prompts(batch: Batch, tokenizer: Any, tags: Sequence[str], of: str) -> Iterator[Prompt]:
-    """The prompts; their keys are other ones where anything that their inner products come from is, of says the rest."""
+def parts_of_turns(n: int) -> Tuple[str, ...]:
+    """The names of the parts that are turns."""
+    return tuple(f"turn {k + 1}" for k in range(n))
+
+
+def turns_of(span_ids: Any, seq_offsets: Any) -> Any:
+    """The number of the turn of each token, which is its response's: from 0 on in each answer, and -1 at masked tokens."""
+    spans, offsets = np.asarray(span_ids), np.asarray(seq_offsets)
+    before = np.append([0], np.maximum.accumulate(spans) + 1)[offsets[:-1]]
+    return np.where(spans < 0, -1, spans - np.repeat(before, np.diff(offsets)))
+
+
+def _prompts(batch: Batch, tokenizer: Any, tags: Sequence[str], most: Optional[int], of: str) -> Iterator[Prompt]:
+    """The prompts; their keys are other ones where anything that their inner products come from is, of says the rest. most is the
+    number of turns, if they are the parts."""
     offsets, ids, role = (np.asarray(x) for x in (batch.seq_offsets, batch.token_ids, batch.role))
+    turns = turns_of(batch.span_ids, offsets)
     groups, rewards = np.asarray(batch.group_ids), np.asarray(batch.rewards)
     texts: Dict[int, str] = {}
     for group in np.unique(groups):
         mine = np.flatnonzero(groups == group)
         rows = [slice(offsets[i], offsets[i + 1]) for i in mine]
-        labels = []
-        for row in rows:
+        labels = [np.minimum(turns[row], most - 1) for row in rows] if most else []
+        for row in rows if not most else ():
             for token in set(ids[row].tolist()) - texts.keys():
                 texts[token] = tokenizer.decode([token])
             labels.append(labels_of(role[row], [texts[t] for t in ids[row].tolist()], tags))
         digest = hashlib.sha256(of.encode())
         for row, label, reward in zip(rows, labels, rewards[mine]):
             digest.update(repr((ids[row].tolist(), label.tolist(), float(reward))).encode())
-        yield Prompt(f"{group} {digest.hexdigest()[:16]}", rewards[mine], [ids[row] for row in rows], labels)
+        key, of_rows = f"{group} {digest.hexdigest()[:16]}", ([x[row] for row in rows] for x in (role, turns))
+        yield Prompt(key, rewards[mine], [ids[row] for row in rows], labels, *of_rows)
 
 
 def labels_of(role: Any, texts: Sequence[str], tags: Sequence[str]) -> Any:
@@ -384,11 +415,12 @@ def _has_signal(rewards: Any) -> bool:
 def _direction(step: Any, prompt: Prompt, said: Any) -> Any:
     """Weights times factors of the scheme, with the prompt's answers as the batch."""
     n, longest = said.entropy.shape
-    role = np.zeros((n, longest), np.uint8)
-    for i, label in enumerate(prompt.labels):
-        role[i, : len(label)] = np.where(label < 0, 0, np.where(label == 0, ACTION, 1))
+    role, spans = np.zeros((n, longest), np.uint8), np.full((n, longest), -1, np.int32)
+    for i, (roles, turns) in enumerate(zip(prompt.roles, prompt.turns)):
+        role[i, : len(roles)] = roles
+        spans[i, : len(turns)] = np.where(turns < 0, -1, turns + spans.max() + 1)
     entropy, energy, logprobs = (x.cpu().numpy() for x in (said.entropy, said.energy, said.logprobs))
-    given = Batch(role=role, group_ids=np.zeros(n, np.int32), rewards=prompt.rewards.astype(np.float32), span_ids=spans_from_mask(role != 0),
+    given = Batch(role=role, group_ids=np.zeros(n, np.int32), rewards=prompt.rewards.astype(np.float32), span_ids=spans,
                   entropy=entropy, ref_energy=energy, ref_entropy=entropy, old_logprobs=logprobs, logprobs=logprobs,
                   ref_logprobs=logprobs, rollout_logprobs=logprobs, advantages=np.ones((n, longest), np.float32))  # fmt: skip
     try:

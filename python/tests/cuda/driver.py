@@ -15,6 +15,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 from false_cuda import ROOT
 from reweight import InputError, _cuda, _cuda_driver, _generated
 from reweight._generated import (
@@ -79,6 +80,7 @@ class Test(unittest.TestCase):
         file = Path(self.directory.name) / f"{self.id()}-{content.__hash__()}-{len(os.listdir(self.directory.name))}.so"
         file.write_bytes(content)
         os.environ["REWEIGHT_LIBCUDA"] = str(file)
+        os.environ["REWEIGHT_GPU"] = "unchecked"  # it runs no kernel
         self.library = ctypes.CDLL(str(file))
         self.library.false_report.restype = ctypes.c_char_p
         self.library.false_pop.restype = ctypes.c_uint64
@@ -193,6 +195,8 @@ class Test(unittest.TestCase):
             backend.multiply(4096, 4096, 4096, 10)
             backend.token_stats(Stats(lse=4096), Rows(4096, 5, 10, 10, 0), Ids(), 1, 1)
             backend.whiten(4096, 4096, 4096, 10)
+            memory = _cuda._Memory(0, _cuda_driver.device(0))  # that of the check of a kernel
+            memory.get(np.ones(3), memory.put(np.ones(3)))
             _cuda.check()
 
         session()

@@ -6,7 +6,7 @@ import "slices"
 func (p *Policy) Step(state []float32, token int32) {
 	gates := slices.Clone(p.Bias)
 	multiply(gates, state, p.U, p.Hidden, 3*p.Hidden)
-	p.cell(state, make([]float32, p.Hidden), gates, state, token)
+	loops.cell(state, make([]float32, p.Hidden), gates, p.input(token), state)
 }
 
 // Logits returns the logits [len(rows), Vocab] of the next token after the states
@@ -37,22 +37,8 @@ func gather(src []float32, rows []int, columns int) []float32 {
 	return dst
 }
 
-// cell sets next to the state after token, where previous is the state before it,
-// and may be next. gates is previous U + Bias and becomes r, z and, unchanged, the third
-// that is multiplied by r. candidate becomes n.
-func (p *Policy) cell(next, candidate, gates, previous []float32, token int32) {
-	h := p.Hidden
-	input := p.Input[int(token)*3*h:][:3*h]
-	addSigmoid(gates[:2*h], input)
-	r, z, hidden, input := gates[:h], gates[h:][:h], gates[2*h:][:h], input[2*h:][:h]
-	for i, r := range r {
-		candidate[i] = input[i] + float32(r*hidden[i])
-	}
-	tanhs(candidate)
-	for i, z := range z {
-		next[i] = float32((1-z)*candidate[i]) + float32(z*previous[i])
-	}
-}
+// input returns the row of a token.
+func (p *Policy) input(token int32) []float32 { return p.Input[int(token)*3*p.Hidden:][:3*p.Hidden] }
 
 // A Tape holds what Forward computed, for Backward.
 //
@@ -118,7 +104,8 @@ func (p *Policy) Forward(tokens []int32, offsets []int64) *Tape {
 		multiply(tape.gates[start*3*h:end*3*h], tape.previous[start*h:end*h], p.U, h, 3*h)
 		for row := start; row < end; row++ {
 			next, previous := tape.State[tape.packed[row]*h:][:h], tape.previous[row*h:][:h]
-			p.cell(next, tape.candidate[row*h:][:h], tape.gates[row*3*h:][:3*h], previous, tape.tokens[row])
+			gates, input := tape.gates[row*3*h:][:3*h], p.input(tape.tokens[row])
+			loops.cell(next, tape.candidate[row*h:][:h], gates, input, previous)
 		}
 	}
 	return tape
@@ -137,9 +124,12 @@ func (p *Policy) Backward(grad *Policy, tape *Tape, rows []int, gradLogits, grad
 	for step := len(tape.starts) - 2; step >= 0; step-- {
 		start, end := tape.starts[step], tape.starts[step+1]
 		for row := start; row < end; row++ {
-			carried := carried[(row-start)*h:][:h]
-			add(carried, outer[tape.packed[row]*h:][:h])
-			p.backwardCell(grad, tape, row, carried, gradient[row*3*h:][:3*h])
+			loops.backwardCell(&cellGradient{
+				carried: carried[(row-start)*h:][:h], outer: outer[tape.packed[row]*h:][:h],
+				gates: tape.gates[row*3*h:][:3*h], candidate: tape.candidate[row*h:][:h],
+				previous: tape.previous[row*h:][:h],
+				gradient: gradient[row*3*h:][:3*h], input: grad.input(tape.tokens[row]), bias: grad.Bias,
+			})
 		}
 		multiply(carried[:(end-start)*h], gradient[start*3*h:end*3*h], transposed, 3*h, h)
 	}
@@ -154,42 +144,17 @@ func (p *Policy) backwardHead(grad *Policy, tape *Tape, rows []int, gradLogits, 
 	addProduct(grad.Head, states, gradLogits, h, p.Vocab)
 	ofRows := make([]float32, len(states))
 	multiply(ofRows, gradLogits, transpose(p.Head, p.Vocab), p.Vocab, h)
+	loops.multiplyRow(grad.HeadBias, []float32{1}, gradLogits, len(rows), 0)
+	if gradValues != nil {
+		for _, g := range gradValues {
+			grad.ValueBias[0] += g
+		}
+		addProduct(grad.Value, gradValues, states, 1, h)
+		multiply(ofRows, gradValues, p.Value, 1, h)
+	}
 	outer := make([]float32, len(tape.State))
 	for i, row := range rows {
-		add(grad.HeadBias, gradLogits[i*p.Vocab:][:p.Vocab])
-		ofRow := ofRows[i*h:][:h]
-		if gradValues != nil {
-			g := gradValues[i]
-			grad.ValueBias[0] += g
-			addScaled(grad.Value, states[i*h:][:h], g)
-			addScaled(ofRow, p.Value, g)
-		}
-		copy(outer[row*h:], ofRow)
+		copy(outer[row*h:], ofRows[i*h:][:h])
 	}
 	return outer
-}
-
-// backwardCell carries the gradient through the cell of a row. carried is the
-// gradient with respect to the state after it. It becomes the gradient with respect to the
-// state before it, but for what goes through U; gradient becomes that with respect to h U + Bias.
-// The gradients of Input and Bias are added to.
-func (p *Policy) backwardCell(grad *Policy, tape *Tape, row int, carried, gradient []float32) {
-	h := p.Hidden
-	gates := tape.gates[row*3*h:][:3*h]
-	r, z, hidden := gates[:h], gates[h:][:h], gates[2*h:][:h]
-	candidate, previous := tape.candidate[row*h:][:h], tape.previous[row*h:][:h]
-	gradR, gradZ, gradHidden := gradient[:h], gradient[h:][:h], gradient[2*h:][:h]
-	gradInput := grad.Input[int(tape.tokens[row])*3*h:][:3*h]
-	inputN := gradInput[2*h:][:h]
-	for i, g := range carried[:h] {
-		r, z, n := r[i], z[i], candidate[i]
-		gradN := float32(float32(g*(1-z)) * (1 - float32(n*n)))
-		inputN[i] += gradN
-		gradHidden[i] = float32(gradN * r)
-		gradR[i] = float32(float32(gradN*hidden[i]) * float32(r*(1-r)))
-		gradZ[i] = float32(float32(g*(previous[i]-n)) * float32(z*(1-z)))
-		carried[i] = float32(g * z)
-	}
-	add(gradInput[:2*h], gradient)
-	add(grad.Bias, gradient)
 }

@@ -4,6 +4,7 @@
 // Every result is the same to the last bit on every CPU: the arithmetic is plain
 // Go in float32, each product that meets a sum is wrapped in float32(), which
 // forbids the compiler to fuse the two, and the order of each sum is fixed.
+// The loops in assembly keep to that arithmetic and that order.
 // (Gonum's matrix product has other bits on arm64 than on amd64.)
 package policy
 

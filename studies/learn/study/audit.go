@@ -23,11 +23,8 @@ type Audits struct {
 	Groups     int // prompts of an audit
 }
 
-// TheAudits is the study of plan-audit.md, and SmokeAudits a part of it.
-var (
-	TheAudits   = Audits{TheMap, 4, []int{0, 10, 30}, 3e-3, 160}
-	SmokeAudits = Audits{SmokeMap, 1, []int{0, 1}, 3e-3, 8}
-)
+// TheAudits is the study of plan-audit.md.
+var TheAudits = Audits{TheMap, 4, []int{0, 10, 30}, 3e-3, 160}
 
 // audited is what a policy's audit leaves.
 type audited struct {
@@ -174,29 +171,4 @@ func (a Audits) CSV(folder string) ([]byte, error) {
 		}
 	}
 	return b.Bytes(), nil
-}
-
-// MeasuredRuns returns the runs with the weights that the audits of the starts of a cell name, and those with uniform
-// weights and ActFocus that they are compared with.
-func (a Audits) MeasuredRuns(folder string, seeds []int) (runs []train.Run, err error) {
-	for _, fluent := range a.Fluent {
-		for _, errors := range a.Errors {
-			r, err := a.Report(folder, cell(fluent, errors), 0)
-			if err != nil {
-				return nil, err
-			}
-			name := train.Measured
-			for _, w := range r.Weights {
-				name += fmt.Sprintf(":%.3f", w)
-			}
-			for _, seed := range seeds {
-				for _, scheme := range []string{name, Uniform, "actfocus"} {
-					run := atRate(cell(fluent, errors), a.Rate)
-					run.Scheme, run.Seed = scheme, seed
-					runs = append(runs, run)
-				}
-			}
-		}
-	}
-	return runs, nil
 }

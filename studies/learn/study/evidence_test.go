@@ -47,9 +47,27 @@ func TestEvidence(t *testing.T) {
 		gains[iteration] = must.Get(TheAudits.Gains(audited, iteration, rows, ofMap))
 	}
 	page = between(t, page, "the audits", auditTable(audited, gains))
+	upwards := must.Get(Read(folder + "rates.csv"))
+	maps.Copy(upwards, rows)
+	weighed := must.Get(Read(folder + "measured.csv"))
+	maps.Copy(weighed, upwards)
+	page = between(t, page, "the measured weights",
+		measuredTable(must.Get(TheAudits.Compare(audited, TheRates.Seeds, weighed))))
+	finished := map[string]string{} // what is written when all runs of the rates are done
+	moreRates := fmt.Sprintf("%d of 1,620 runs are done, and nothing is concluded from them.\n", len(upwards)-len(rows))
+	if points, err := TheRates.Points(upwards); err == nil {
+		ofRates := must.Get(TheRates.Effects(upwards, points))
+		moreRates = moreRatesTable(points, ofRates, ofMap)
+		finished = map[string]string{
+			folder + "rates-points.csv":  string(TheRates.CSV(points)),
+			folder + "rates-effects.csv": string(EffectsCSV(ofRates)),
+			docs + "rates.svg":           string(TheRates.Figure(points)),
+		}
+	}
+	page = between(t, page, "more rates", moreRates)
 	short = between(t, short, "the summary", summaryTable(ofMap))
 	short = between(t, short, "the audits", whenTable(gains))
-	for path, want := range map[string]string{
+	pages := map[string]string{
 		folder + "effects.csv":      string(EffectsCSV(ofMap)),
 		folder + "arms-effects.csv": string(EffectsCSV(arms)),
 		folder + "tags-effects.csv": string(EffectsCSV(ofTags)),
@@ -57,7 +75,9 @@ func TestEvidence(t *testing.T) {
 		docs + "audits.svg":         string(TheAudits.Figure(gains)),
 		docs + "evidence.md":        short,
 		results:                     page,
-	} {
+	}
+	maps.Copy(pages, finished)
+	for path, want := range pages {
 		if *update {
 			must.Do(os.WriteFile(path, []byte(want), 0o666))
 		}
@@ -354,5 +374,75 @@ func ratesTable(rows Table) string {
 		}
 		fmt.Fprintf(&b, "| %s | %d of 12 cells | %d |\n", cmp.Or(schemeTitles[scheme], "uniform weights"), best, gone)
 	}
+	return b.String()
+}
+
+// moreRatesTable has of each cell the medians of uniform weights and ActFocus at all rates, the best rates and what the
+// schemes gain at them, the lost runs, and what came of each prediction.
+func moreRatesTable(all Points, of, ofMap []Effect) string {
+	var b strings.Builder
+	rates := TheRates.All()
+	header := func(first string) {
+		fmt.Fprint(&b, first)
+		for _, rate := range rates {
+			fmt.Fprintf(&b, " %v |", rate)
+		}
+		fmt.Fprintf(&b, "\n%s\n", strings.Repeat("|---", len(rates)+strings.Count(first, "|")-1)+"|")
+	}
+	header("| L | q |")
+	for _, c := range TheRates.Cells() {
+		fmt.Fprintf(&b, "| %d | %v |", c.Fluent, c.Errors)
+		for _, rate := range rates {
+			u, a := all.at(c, Uniform, rate), all.at(c, "actfocus", rate)
+			fmt.Fprintf(&b, " %.1f, %.1f; %.1f, %.1f |", 100*u.Success, 100*a.Success, 100*u.Final, 100*a.Final)
+		}
+		fmt.Fprintln(&b)
+	}
+	fmt.Fprintln(&b)
+	header("| lost, of 72 |")
+	for _, scheme := range TheRates.Schemes {
+		fmt.Fprintf(&b, "| %s |", cmp.Or(schemeTitles[scheme], "uniform weights"))
+		for _, rate := range rates {
+			gone := 0
+			for _, c := range TheRates.Cells() {
+				gone += all.at(c, scheme, rate).Lost
+			}
+			fmt.Fprintf(&b, " %d |", gone)
+		}
+		fmt.Fprintln(&b)
+	}
+	fmt.Fprint(&b, "\n| L | q | uniform |")
+	schemes := []string{"actfocus", train.ActFocusWithoutBeta, train.ActFocusBySurprisal, "aem"}
+	for _, s := range schemes {
+		fmt.Fprintf(&b, " %s |", schemeTitles[s])
+	}
+	fmt.Fprint(&b, "\n|---|---|---|---|---|---|---|\n")
+	for _, c := range TheRates.Cells() {
+		fmt.Fprintf(&b, "| %d | %v | %v |", c.Fluent, c.Errors, TheRates.Best(all, c, Uniform))
+		for _, s := range schemes {
+			e := effectOf(of, c, s)
+			fmt.Fprintf(&b, " %v: %s (%s to %s), the map's %s |", e.Rate, points(e.Difference), points(e.Low),
+				points(e.High), points(effectOf(ofMap, c, s).Difference))
+		}
+		fmt.Fprintln(&b)
+	}
+	verdicts(&b, TheRates.Predictions(all))
+	return b.String()
+}
+
+// measuredTable has of each cell the weights of the audit and what training with them did, and what came of the
+// prediction.
+func measuredTable(all []Comparison) string {
+	var b strings.Builder
+	fmt.Fprint(&b, "| L | q | weights of actions, tags, reasoning | measured | uniform | ActFocus | lost "+
+		"| to the better of both, and standard error |\n|---|---|---|---|---|---|---|---|\n")
+	for _, c := range all {
+		weights := strings.Split(c.Measured, ":")[1:]
+		fmt.Fprintf(&b, "| %d | %v | %s | %.1f | %.1f | %.1f | %d, %d, %d | %s, %.1f |\n",
+			c.Cell.Fluent, c.Cell.Errors, strings.Join(weights, ", "), 100*c.Success, 100*c.Uniform, 100*c.ActFocus,
+			c.Lost[0], c.Lost[1], c.Lost[2], points(c.Difference), 100*c.Error)
+	}
+	p := MeasuredPrediction(all)
+	fmt.Fprintf(&b, "\n| | the plan's prediction | what came of it |\n|---|---|---|\n| 5 | %s | %s |\n", p.Text, p.Verdict())
 	return b.String()
 }

@@ -37,8 +37,8 @@ type Overhead struct {
 	Workers     int            `json:"workers"`
 	UniformNs   bench.Estimate `json:"uniform_ns"`   // time of the uniform step
 	OverUniform bench.Estimate `json:"over_uniform"` // time of this step over that of the uniform one
-	Verdict     string         `json:"verdict"`      // the claim: "not decided"
-	Reason      string         `json:"reason"`       // "between -0.5% and +3.1%"
+	Verdict     string         `json:"verdict"`      // "at most +3.1%"
+	Reason      string         `json:"reason"`       // "not decided: at least -0.5%"
 	// Null is the uniform step's time over its own, as if it were two steps.
 	Null       bench.Estimate `json:"null"`
 	ExtraBytes int64          `json:"extra_bytes"`          // on the heap, beyond the uniform step's
@@ -52,11 +52,6 @@ type Overhead struct {
 // is not noticed in a training run.
 const FreeLimit = 1.02
 
-// OnlyRounds returns the verdict on n rounds, which are too few for an interval.
-func OnlyRounds(n int) string { return undecided + ": " + tooFew(n) }
-
-func tooFew(n int) string { return fmt.Sprintf("rounds %d, want %d", n, bench.FewestRounds) }
-
 const (
 	undecided = "not decided"
 	free      = "free within noise"
@@ -66,30 +61,30 @@ const (
 // verdict says what the ratio of times means for the claim that the step costs
 // nothing. A step has a cost only if its ratio is above what the uniform step
 // seems to take over itself, and it is free only if the uniform step over itself
-// is free too.
+// is free too. What is not decided has a bound, the upper end of the interval.
 //
 // The claim stands alone; the reason says what it rests on.
 func verdict(ratio, null bench.Estimate) (claim, reason string) {
 	lo, hi := 100*(ratio.Lo-1), 100*(ratio.Hi-1)
+	bound, least := fmt.Sprintf("at most %+.1f%%", hi), fmt.Sprintf("%s: at least %+.1f%%", undecided, lo)
 	n := min(ratio.N, null.N)
 	switch {
 	case n < bench.FewestRounds:
-		return undecided, tooFew(n)
+		return undecided, fmt.Sprintf("rounds %d, want %d", n, bench.FewestRounds)
 	case ratio.Lo > FreeLimit && ratio.Lo > null.Hi:
 		return fmt.Sprintf("costs %.1f%%", 100*(ratio.Median-1)), refuted
 	case ratio.Lo > FreeLimit:
-		return undecided, fmt.Sprintf("between %+.1f%% and %+.1f%%, but the null reaches %+.1f%%", lo, hi,
-			100*(null.Hi-1))
+		return bound, fmt.Sprintf("%s, the null reaches %+.1f%%", least, 100*(null.Hi-1))
 	case !(ratio.Hi <= FreeLimit):
-		return undecided, fmt.Sprintf("between %+.1f%% and %+.1f%%", lo, hi)
+		return bound, least
 	case ratio.Lo > max(1, null.Hi):
 		return fmt.Sprintf("costs under %.0f%%", 100*(FreeLimit-1)), fmt.Sprintf("%.1f%%", 100*(ratio.Median-1))
 	case !(null.Hi <= FreeLimit):
-		return undecided, fmt.Sprintf("at most %+.1f%%, but the null reaches %+.1f%%", hi, 100*(null.Hi-1))
+		return bound, fmt.Sprintf("%s: the null reaches %+.1f%%", undecided, 100*(null.Hi-1))
 	case hi < 0:
 		return free, "no slower"
 	default:
-		return free, fmt.Sprintf("at most %+.1f%%", hi)
+		return free, bound
 	}
 }
 
@@ -353,7 +348,7 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	b.OldLogprobs, b.Logprobs = floats(), floats()
 	b.TokenRewards, b.Returns, b.NewValues = in.rewards, in.rewards, b.Values
 	for name, array := range map[string]*[]float32{"ref_energy": &b.RefEnergy, "entropy": &b.Entropy,
-		"sum_sq_probs": &b.SumSqProbs} {
+		"sum_sq_probs": &b.SumSqProbs, "entropy_drop": &b.EntropyDrop} { // of the last one any values do
 		if slices.Contains(st.reads, name) {
 			*array = floats()
 		}

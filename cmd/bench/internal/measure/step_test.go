@@ -56,17 +56,17 @@ func TestVerdict(t *testing.T) {
 	}{
 		{1.001, 0.99, 1.015, 1.01, "free within noise: at most +1.5%"},
 		{0.98, 0.97, 0.99, 1.01, "free within noise: no slower"},
-		{1.001, 0.99, 1.015, 1.03, "not decided: at most +1.5%, but the null reaches +3.0%"},
-		{1.001, 0.99, 1.015, math.NaN(), "not decided: at most +1.5%, but the null reaches +NaN%"},
+		{1.001, 0.99, 1.015, 1.03, "at most +1.5%: not decided: the null reaches +3.0%"},
+		{1.001, 0.99, 1.015, math.NaN(), "at most +1.5%: not decided: the null reaches +NaN%"},
 		{1, 1, 1.02, 1.01, "free within noise: at most +2.0%"},
 		{1.01, 1.005, 1.015, 1.01, "free within noise: at most +1.5%"},
 		{1.01, 1.005, 1.015, 1.004, "costs under 2%: 1.0%"},
 		{1.31, 1.29, 1.33, 1.2, "costs 31.0%: the claim does not hold"},
 		{1.03, 1.0201, 1.04, 1.01, "costs 3.0%: the claim does not hold"},
-		{1.01, 0.99, 1.03, 1.01, "not decided: between -1.0% and +3.0%"},
-		{1.03, 1.02, 1.04, 1.01, "not decided: between +2.0% and +4.0%"},
-		{1.06, 1.03, 1.08, 1.04, "not decided: between +3.0% and +8.0%, but the null reaches +4.0%"}, // the uniform step may seem to cost 4%
-		{math.NaN(), math.NaN(), math.NaN(), 1.01, "not decided: between +NaN% and +NaN%"},
+		{1.01, 0.99, 1.03, 1.01, "at most +3.0%: not decided: at least -1.0%"},
+		{1.03, 1.02, 1.04, 1.01, "at most +4.0%: not decided: at least +2.0%"},
+		{1.06, 1.03, 1.08, 1.04, "at most +8.0%: not decided: at least +3.0%, the null reaches +4.0%"}, // the uniform step may seem to cost 4%
+		{math.NaN(), math.NaN(), math.NaN(), 1.01, "at most +NaN%: not decided: at least +NaN%"},
 	} {
 		if claim, reason := verdict(bench.Estimate{Median: c.median, Lo: c.lo, Hi: c.hi, N: 6},
 			bench.Estimate{Hi: c.null, N: 6}); claim+": "+reason != c.want {

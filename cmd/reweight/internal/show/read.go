@@ -29,6 +29,7 @@ type Options struct {
 	Chosen Choice
 	Signal reweight.Signal // of ActFocus
 	Open   rollout.Options // that the source was opened with
+	Notes  []string        // sentences of the caller's, above the others
 }
 
 // A Choice is which trajectories to show, by their numbers in the source: ranges, each
@@ -116,8 +117,10 @@ func Read(src Source, opt Options) (Page, error) {
 		r.Title = title(one, b, report)
 		p.Trajectories = append(p.Trajectories, r)
 	}
-	p.Summary = summary(b, c, g.begins)
-	p.Notes = c.Notes
+	// A trainer's note says it of the whole batch, of which its page has a few trajectories.
+	multiplied := len(b.ActFocusWeights) > 0 && len(opt.Notes) > 0
+	p.Summary = summary(b, c, g.begins, multiplied)
+	p.Notes = append(slices.Clone(opt.Notes), c.Notes...)
 	if !named {
 		p.Notes = append(p.Notes, "Tokens without a text are shown as #ID: -vocab-file names a file that has the texts.")
 	}

@@ -30,8 +30,9 @@ func beginningOf(b *reweight.Batch) beginning {
 	return beginning(h.Sum64() | 1)
 }
 
-// summary says in whole sentences what one should know of rollouts before training with them.
-func summary(b *reweight.Batch, c Credit, begins []beginning) []string {
+// summary says in whole sentences what one should know of rollouts before training with them. What a loss
+// multiplies the advantages by is left out where multiplied says that a note has it.
+func summary(b *reweight.Batch, c Credit, begins []beginning, multiplied bool) []string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	actions, responses := 0, 0
@@ -107,7 +108,7 @@ func summary(b *reweight.Batch, c Credit, begins []beginning) []string {
 		add("In which tokens the signal is, and whether other weights of them help, is not to be seen in rollouts alone: " +
 			"python -m reweight audit measures it, with the model that drew them.")
 	}
-	if weight > 0 && actions > 0 && actions < responses && len(b.ActFocusWeights) == 0 { // else the trainer says it
+	if weight > 0 && actions > 0 && actions < responses && !multiplied {
 		mean := weight / float64(responses)
 		add("A loss that is a mean over tokens divides by the sum of the weights: it multiplies the advantages of actions by %.3g on average, and those of reasoning by %.3g.",
 			onActions/float64(actions)/mean, (weight-onActions)/float64(responses-actions)/mean)

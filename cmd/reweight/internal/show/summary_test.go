@@ -50,7 +50,7 @@ func TestSummary(t *testing.T) {
 		{"half of the reasonings are lost", func() float64 { return 0.5 * float64(random.IntN(2)) }, 1. / 3}, // 1/16 of 3/16
 	} {
 		b, begins := drawn(random, 400, 4, 3, c.chance)
-		lines := summary(b, Credit{Weights: slices.Repeat([]float32{9, 0.1, 0.3}, len(begins))}, begins)
+		lines := summary(b, Credit{Weights: slices.Repeat([]float32{9, 0.1, 0.3}, len(begins))}, begins, false)
 		if lines[0] != "Actions are 50.0% of the agent's 9,600 tokens, and have 75.0% of the weight by ActFocus." || lines[1] != "Answers without an action: 0 of 4800." {
 			t.Errorf("%q", lines)
 		}
@@ -87,12 +87,12 @@ func TestSummary(t *testing.T) {
 	for i := 4; i < 8; i++ {
 		alone[i] = beginning(i)
 	}
-	lines := summary(b, Credit{}, alone)
+	lines := summary(b, Credit{}, alone, false)
 	if last := lines[len(lines)-1]; strings.Contains(last, "D, ") ||
 		!strings.Contains(last, "python -m reweight audit measures it") {
 		t.Errorf("%q", last)
 	}
-	if lines = summary(b, Credit{}, append(begins[:7:7], 0)); !strings.Contains(lines[len(lines)-1],
+	if lines = summary(b, Credit{}, append(begins[:7:7], 0), false); !strings.Contains(lines[len(lines)-1],
 		"decides: 0.00, from 2 reasonings") {
 		t.Errorf("%q", lines)
 	}
@@ -103,7 +103,7 @@ func TestSummary(t *testing.T) {
 	factors := slices.Repeat([]float32{1}, 24)
 	factors[4] = 1.5
 	factors[12] = 7 // of a masked token
-	text := strings.Join(summary(b, Credit{Factors: factors}, make([]beginning, 8)), "\n")
+	text := strings.Join(summary(b, Credit{Factors: factors}, make([]beginning, 8), false), "\n")
 	for _, want := range []string{"Actions are 37.5% of the agent's 16 tokens.", "Answers without an action: 2 of 8.",
 		"Groups in which all rewards are equal: 1 of 2.", "are alike: 1 of 2."} {
 		if !strings.Contains(text, want) {
@@ -113,7 +113,7 @@ func TestSummary(t *testing.T) {
 	if strings.Contains(text, "D, ") {
 		t.Errorf("%q has D without beginnings", text)
 	}
-	if got := summary(new(reweight.Batch), Credit{}, nil); got != nil {
+	if got := summary(new(reweight.Batch), Credit{}, nil, false); got != nil {
 		t.Errorf("of nothing: %q", got)
 	}
 }

@@ -1,8 +1,8 @@
-module github.com/seed621a2839/reweight/studies/learn
+module github.com/seed621a2839/reweight/studies
 
 go 1.26.0
 
-replace github.com/seed621a2839/reweight => ../..
+replace github.com/seed621a2839/reweight => ..
 
 require (
 	github.com/seed621a2839/reweight v0.0.0-00010101000000-000000000000
