@@ -74,7 +74,7 @@ VECTOR(quietBit, 0x40)    // in a bfloat16: a NaN with it does not signal
 #define UPPER_HALF $1         // of VEXTRACT
 #define SWAP_PAIRS $0x4e      // of VPERMILPS: elements 2, 3, 0, 1 of four
 #define SWAP_NEIGHBOURS $0xb1 // of VPERMILPS: elements 1, 0, 3, 2 of four
-#define QUARTERS_0_2 $0x08    // of VPERMQ: quarters 0 and 2 in the lower half
+#define UPPER_WORDS $0xaa     // of VPBLENDW: the upper 16 bits of each 32 from the first operand
 
 #define NEAREST_EVEN $8    // of VROUNDPS: the nearest integer, ties to even
 #define NEAREST_INTEGER $8 // of VREDUCEPS: the rest to the nearest integer, ties to even

@@ -8,7 +8,8 @@
 // The arithmetic and its order are those of kernels_portable.go. A chunk of 16
 // elements is two vectors: names that end in 0 are lanes 0 to 7, in 1 lanes 8 to 15.
 
-VECTOR(mostY, 0x42fe0000) // 127, as an integer of its bits: below it a y keeps its order, and a NaN is above
+VECTOR(upperBF16, 0xffff0000) // the bits of a float32 that a bfloat16 has
+VECTOR(mostY, 0x42fe0000)     // 127, as an integer of its bits: below it a y keeps its order, and a NaN is above
 
 #define X_PTR SI
 #define DTYPE AX   // the number of the DType: 0 is float32
@@ -580,34 +581,136 @@ max_last:
 #undef NAN_BITS
 
 #define DST_PTR DI
-#define VECTORS CX  // vectors of 8 left
+#define CHUNKS CX
 #define CONSTS BX
 #define KLO_BITS DX // 0 at temperature 1
+#define NAN_BITS DX
 
-#define MAXY Y14
+// Of a chunk of bfloat16, names that end in 0 are its even elements, and in 1 its odd ones: an odd one is a float32
+// with zeros in the place of the even one before it.
 #define C Y0
-#define V Y0        // elements, then their y, then the gradient
-#define KEPT Y1     // the elements
-#define IN_RANGE Y1 // where y is not below minY
-#define CLAMPED Y2  // min(maxY, y)
-#define M Y3        // of exp2
-#define F Y4        // of exp2
-#define P Y5        // 2^y
+#define V0 Y0     // elements, then their y, then the gradient
+#define V1 Y1
+#define F0 Y2     // min(maxY, y), then f of exp2, then the gradient rounded to bfloat16
+#define F1 Y3
+#define M0 Y4     // m of exp2, then the integer next to y in the place of the exponent
+#define M1 Y5
+#define P0 Y6     // that integer, then the polynomial, then 2^y
+#define P1 Y7
+#define KEPT0 Y2  // the elements, for x*kLo
+#define KEPT1 Y3
+#define IN_RANGE Y4 // where y is not below minY
+#define IS_NAN Y4
 #define KHI Y8
 #define KLO Y9
 #define NEGC Y10
 #define A Y11
 #define B Y12
+#define MAGIC Y14
+#define MAXY Y15
 
-// To narrow a gradient to bfloat16.
-#define UPPER Y1 // the upper 16 bits
-#define ROUNDED Y2
-#define ROUNDED_LOW X2
-#define IS_NAN Y3
+// GRADIENT sets V, which was y, to y*a + b times 2^min(maxY, y), or to 0 where y is below minY. Elsewhere 2^y is a
+// normal number, so that its exponent is a sum; what it is below minY, or of a NaN, does not matter.
+#define GRADIENT \
+	VMINPS        V0, MAXY, F0; \ // a NaN stays: it is the second operand
+	VMINPS        V1, MAXY, F1; \
+	VADDPS        MAGIC, F0, M0; \ // the integer next to y, in the low bits
+	VADDPS        MAGIC, F1, M1; \
+	VSUBPS        MAGIC, M0, P0; \ // that integer
+	VSUBPS        MAGIC, M1, P1; \
+	VSUBPS        P0, F0, F0; \    // f = y - that integer
+	VSUBPS        P1, F1, F1; \
+	VMOVUPS       exp2C5<>(SB), P0; \
+	VMOVAPS       P0, P1; \
+	STEP(exp2C4); \
+	STEP(exp2C3); \
+	STEP(exp2C2); \
+	STEP(exp2C1); \
+	STEP(one); \
+	VPSLLD        EXPONENT, M0, M0; \
+	VPSLLD        EXPONENT, M1, M1; \
+	VPADDD        M0, P0, P0; \    // 2^y
+	VPADDD        M1, P1, P1; \
+	VCMPPS        NOT_LESS, MINY, V0, IN_RANGE; \ // NaN counts
+	VFMADD213PS   B, A, V0; \      // y*a + b
+	VMULPS        V0, P0, V0; \
+	VANDPS        IN_RANGE, V0, V0; \
+	VCMPPS        NOT_LESS, MINY, V1, IN_RANGE; \
+	VFMADD213PS   B, A, V1; \
+	VMULPS        V1, P1, V1; \
+	VANDPS        IN_RANGE, V1, V1
+
+// y = x*k - c
+#define Y_AT_1 \
+	VFMADD213PS   NEGC, KHI, V0; \
+	VFMADD213PS   NEGC, KHI, V1
+
+// At a temperature y = x*k - c + x*kLo.
+#define Y_AT_TEMPERATURE \
+	VMOVAPS       V0, KEPT0; \
+	VMOVAPS       V1, KEPT1; \
+	Y_AT_1; \
+	VFMADD231PS   KEPT0, KLO, V0; \
+	VFMADD231PS   KEPT1, KLO, V1
+
+#define GRADIENT_F32(again, SCALE) \
+again: \
+	PREFETCHT0    NEAR(X_PTR); \ // elements of later chunks
+	VMOVUPS       (X_PTR), V0; \
+	VMOVUPS       32(X_PTR), V1; \
+	ADDQ          $CHUNK4, X_PTR; \
+	SCALE; \
+	GRADIENT; \
+	VMOVUPS       V0, (DST_PTR); \
+	VMOVUPS       V1, 32(DST_PTR); \
+	ADDQ          $CHUNK4, DST_PTR; \
+	DECQ          CHUNKS; \
+	JNE           again; \
+	JMP           gradient_done
+
+// ROUND sets rounded to the bits of v, of which the upper 16 are the bfloat16 next to it, to even between two.
+#define ROUND(v, rounded) \
+	VPSRLD        BF16_IN_F32, v, rounded; \
+	VPAND         intOne<>(SB), rounded, rounded; \ // the bit that stays last
+	VPADDD        roundBF16<>(SB), rounded, rounded; \
+	VPADDD        v, rounded, rounded
+
+// CUT_NAN sets rounded to v where v is NaN, a quiet one, as all that arithmetic gives.
+#define CUT_NAN(v, rounded) \
+	VCMPPS        UNORDERED, v, v, IS_NAN; \
+	VBLENDVPS     IS_NAN, v, rounded, rounded
+
+#define GRADIENT_BF16(again, pack, nan, SCALE) \
+again: \
+	PREFETCHT0    NEAR(X_PTR); \ // elements of later chunks
+	VMOVUPS       (X_PTR), V1; \
+	VPSLLD        BF16_IN_F32, V1, V0; \ // the even elements, as float32
+	VPAND         upperBF16<>(SB), V1, V1; \ // the odd ones
+	ADDQ          $CHUNK2, X_PTR; \
+	SCALE; \
+	GRADIENT; \
+	VCMPPS        UNORDERED, V1, V0, IS_NAN; \
+	VMOVMSKPS     IS_NAN, NAN_BITS; \
+	ROUND(V0, F0); \
+	ROUND(V1, F1); \
+	TESTL         NAN_BITS, NAN_BITS; \
+	JNE           nan; \
+pack: \
+	VPSRLD        BF16_IN_F32, F0, F0; \
+	VPBLENDW      UPPER_WORDS, F1, F0, F0; \
+	VMOVUPS       F0, (DST_PTR); \
+	ADDQ          $CHUNK2, DST_PTR; \
+	DECQ          CHUNKS; \
+	JNE           again; \
+	JMP           gradient_done; \
+nan: \
+	CUT_NAN(V0, F0); \
+	CUT_NAN(V1, F1); \
+	JMP           pack
 
 // func rowGradientAVX2(dst, x unsafe.Pointer, dtype, chunks int, q *gradConsts)
 //
-//	for each element {                     // 8 at a time
+//	for each element {                     // a chunk of 16 at a time
 //		y = x*k - c                        // + x*kLo, at a temperature
 //		dst = y < minY ? 0 : 2^min(maxY, y) * (y*a + b)
 //	}
@@ -615,8 +718,7 @@ TEXT ·rowGradientAVX2(SB), NOSPLIT, $0-40
 	MOVQ          dst+0(FP), DST_PTR
 	MOVQ          x+8(FP), X_PTR
 	MOVQ          dtype+16(FP), DTYPE              // float32 or bfloat16
-	MOVQ          chunks+24(FP), VECTORS
-	SHLQ          $1, VECTORS                      // two a chunk
+	MOVQ          chunks+24(FP), CHUNKS
 	MOVQ          q+32(FP), CONSTS
 	VBROADCASTSS  gradConsts_k(CONSTS), KHI
 	VBROADCASTSS  gradConsts_kLo(CONSTS), KLO
@@ -628,85 +730,54 @@ TEXT ·rowGradientAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS  gradConsts_b(CONSTS), B
 	VMOVUPS       minY<>(SB), MINY                 // the limits of y
 	VMOVUPS       maxY<>(SB), MAXY
-
-gradient:
-	TESTQ         DTYPE, DTYPE           // float32 is 0
+	VMOVUPS       magic<>(SB), MAGIC
+	TESTQ         DTYPE, DTYPE                     // float32 is 0
 	JNE           gradient_bf16
-	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
-	VMOVUPS       (X_PTR), V             // x, from float32
-	ADDQ          $(CHUNK4/2), X_PTR
-	JMP           gradient_loaded
+	TESTL         KLO_BITS, KLO_BITS
+	JNE           gradient_temperature_f32
+	GRADIENT_F32(gradient_f32_again, Y_AT_1)
+
+gradient_temperature_f32:
+	GRADIENT_F32(temperature_f32_again, Y_AT_TEMPERATURE)
 
 gradient_bf16:
-	PREFETCHT0    NEAR(X_PTR)            // elements of later chunks
-	VPMOVZXWD     (X_PTR), V             // bfloat16, 16 bits a lane
-	VPSLLD        BF16_IN_F32, V, V      // x, from bfloat16
-	ADDQ          $(CHUNK2/2), X_PTR
-
-gradient_loaded:
-	VMOVAPS       V, KEPT                // x, for x*kLo
-	VFMADD213PS   NEGC, KHI, V           // y = x*k - c
 	TESTL         KLO_BITS, KLO_BITS
-	JEQ           gradient_y             // no temperature
-	VFMADD231PS   KEPT, KLO, V           // y += x*kLo
+	JNE           gradient_temperature_bf16
+	GRADIENT_BF16(gradient_bf16_again, gradient_bf16_pack, gradient_bf16_nan, Y_AT_1)
 
-gradient_y:
-	VCMPPS        NOT_LESS, MINY, V, IN_RANGE // not y < minY; NaN counts
-	VMINPS        V, MAXY, CLAMPED            // min(maxY, y)
-	EXP2_AVX2(CLAMPED, M, F, P)               // 2^min(maxY, y)
-	VFMADD213PS   B, A, V                     // y*a + b
-	VMULPS        V, P, V                     // 2^min(maxY, y) * (y*a + b)
-	VANDPS        IN_RANGE, V, V              // 0 where y < minY
-	TESTQ         DTYPE, DTYPE
-	JNE           gradient_narrow             // dst is bfloat16
-	VMOVUPS       V, (DST_PTR)
-	ADDQ          $(CHUNK4/2), DST_PTR
-	DECQ          VECTORS
-	JNE           gradient
-	VZEROUPPER
-	RET
+gradient_temperature_bf16:
+	GRADIENT_BF16(temperature_bf16_again, temperature_bf16_pack, temperature_bf16_nan, Y_AT_TEMPERATURE)
 
-gradient_narrow:
-	VPSRLD        BF16_IN_F32, V, UPPER             // to nearest even: + 0x7fff + the bit that stays last
-	VPAND         intOne<>(SB), UPPER, ROUNDED      // the bit that stays last
-	VPADDD        roundBF16<>(SB), ROUNDED, ROUNDED // + 0x7fff
-	VPADDD        V, ROUNDED, ROUNDED               // + the gradient
-	VPSRLD        BF16_IN_F32, ROUNDED, ROUNDED     // cut to the upper 16 bits
-	VCMPPS        UNORDERED, V, V, IS_NAN           // NaN: cut and made quiet
-	VPOR          quietBit<>(SB), UPPER, UPPER      // the gradient, cut and made quiet
-	VBLENDVPS     IS_NAN, UPPER, ROUNDED, ROUNDED   // that, where it is NaN
-	VPACKUSDW     ROUNDED, ROUNDED, ROUNDED         // 16 bits a lane, each half twice
-	VPERMQ        QUARTERS_0_2, ROUNDED, ROUNDED    // each half once, in the lower half
-	VMOVDQU       ROUNDED_LOW, (DST_PTR)
-	ADDQ          $(CHUNK2/2), DST_PTR
-	DECQ          VECTORS
-	JNE           gradient
+gradient_done:
 	VZEROUPPER
 	RET
 
 #undef X_PTR
 #undef DTYPE
+#undef CHUNKS
 #undef NEAR
 #undef MINY
 #undef MAXY
 #undef DST_PTR
-#undef VECTORS
 #undef CONSTS
 #undef KLO_BITS
+#undef NAN_BITS
 #undef C
-#undef V
-#undef KEPT
+#undef V0
+#undef V1
+#undef F0
+#undef F1
+#undef M0
+#undef M1
+#undef P0
+#undef P1
+#undef KEPT0
+#undef KEPT1
 #undef IN_RANGE
-#undef CLAMPED
-#undef M
-#undef F
-#undef P
+#undef IS_NAN
 #undef KHI
 #undef KLO
 #undef NEGC
 #undef A
 #undef B
-#undef UPPER
-#undef ROUNDED
-#undef ROUNDED_LOW
-#undef IS_NAN
+#undef MAGIC
