@@ -1,11 +1,15 @@
 """RESULTS.md and docs/evidence.md have the figures of studies/words as its tables give them, and the tables follow from
 testdata."""
 
+import contextlib
+import importlib.util
 import runpy
+import sys
+import types
 import unittest
 
 import numpy as np
-from support import ROOT, TESTDATA, read_safetensors
+from support import ROOT, TESTDATA, read_safetensors, torch
 
 import reweight
 
@@ -60,6 +64,34 @@ class Words(unittest.TestCase):
                 want[f"reasoning_{name}"] = signal[mine & (role == reweight.REASONING)].mean()
             for name, value in want.items():
                 np.testing.assert_allclose(prompts[name][k], value, atol=2e-4, err_msg=f"{name} of group {group}")
+
+
+@unittest.skipUnless(importlib.util.find_spec("trl"), "TRL is not installed")
+class Training(unittest.TestCase):
+    def test_forward(self):
+        """What train.py computes once for each prompt is what TRL computes for each answer, and so is the gradient."""
+        sys.path.insert(0, str(STUDY))
+        self.addCleanup(sys.path.remove, str(STUDY))
+        import train
+        from models import llama
+        from trl.trainer.utils import add_fused_lm_head
+
+        model = llama()
+        add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+        prompts, answers = torch.randint(1, 512, (2, 11)), torch.randint(1, 512, (6, 7))
+        mask = (torch.arange(7) < torch.tensor([7, 3, 5, 7, 1, 6])[:, None]).long()
+        ids = torch.cat([prompts[[1, 0, 0, 1, 0, 1]], answers * mask], 1)
+        there = torch.cat([torch.ones(6, 11, dtype=torch.long), mask], 1)
+        accelerator = types.SimpleNamespace(autocast=contextlib.nullcontext, is_main_process=False)
+        trainer, found = types.SimpleNamespace(model=model, accelerator=accelerator), []
+        for kind in train.Trainer, train.Trainer.__base__:
+            logprobs, entropy, _ = kind._get_per_token_logps_and_entropies(trainer, model, ids, there, 7, compute_entropy=True)
+            (logprobs * mask * torch.arange(42).view(6, 7)).sum().backward()
+            grads = torch.cat([p.grad.flatten() for p in model.parameters()])
+            model.zero_grad()
+            found.append((logprobs * mask, entropy * mask, grads))
+        for mine, theirs in zip(*found):
+            self.assertLess((mine - theirs).abs().max(), 2e-5 * theirs.abs().max())
 
 
 if __name__ == "__main__":

@@ -18,10 +18,12 @@ import time
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # TRL calls rollout_func experimental
 
+import torch
 import transformers
 from datasets import Dataset
 from reweight.adapters import Credit
 from reweight.adapters.trl import GRPOTrainer
+from reweight.torch import linear_token_stats
 from trl import GRPOConfig
 from words import IN_FORMAT, Model, questions, reward
 
@@ -36,6 +38,27 @@ CREDITS = {
     "uniform, twice the answers": Credit("uniform"),
 }
 FIELDS = ("scheme", "rate", "seed", "step", "reward", "in_format", "tokens")
+
+
+class Trainer(GRPOTrainer):
+    """TRL's trainer, for prompts of one length, which are computed once for all their answers, and the head only where there
+    is an answer. On a CPU TRL computes a prompt for each answer, and the head at all tokens of these."""
+
+    def _get_per_token_logps_and_entropies(
+        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False, **_
+    ):
+        base, of = self.model.model, slice(None, -logits_to_keep)
+        prompts, row = input_ids[:, of].unique(dim=0, return_inverse=True)
+        before = base(prompts, use_cache=True)
+        cache = before.cache
+        cache.batch_select_indices(row)
+        answers = input_ids[:, -logits_to_keep:]
+        after = base(answers, attention_mask=attention_mask, cache=cache, use_cache=True).last_hidden_state
+        hidden = torch.cat([before.last_hidden_state[row, -1:], after[:, :-1]], 1)
+        logprobs, entropy = linear_token_stats(
+            hidden, self.model.lm_head.weight, answers, mask=attention_mask[:, -logits_to_keep:], entropy=compute_entropy, chunk=1 << 16
+        )
+        return logprobs, entropy, None
 
 
 def asked(model, seed):
@@ -82,7 +105,7 @@ def run(scheme, rate, seed):
         return {"prompt_ids": [model.prompt(text) for text in texts], "completion_ids": ids, "logprobs": None, "rewards": rewards}
 
     with tempfile.TemporaryDirectory() as folder:
-        trainer = GRPOTrainer(
+        trainer = Trainer(
             credit=dataclasses.replace(CREDITS[scheme], dir=folder), model=policy, processing_class=model.tokenizer, rollout_func=play,
             reward_funcs=lambda rewards, **_: rewards,
             train_dataset=Dataset.from_dict({"prompt": [text for step in steps for text in step]}),
