@@ -8,18 +8,23 @@ import (
 	"github.com/seed621a2839/reweight/reference"
 )
 
-// Widen returns a copy of the batch in float64, for package reference.
+// Widen returns a copy of the batch in float64, for package reference: of the arrays that it has.
 func Widen(b *reweight.Batch) *reference.Batch {
-	f := reference.Floats
-	return &reference.Batch{
-		Role: reference.Roles(b.Role), SeqOffsets: b.SeqOffsets, GroupIDs: b.GroupIDs, SpanIDs: b.SpanIDs,
-		Anchors: b.Anchors, Rewards: f(b.Rewards), SpanRewards: f(b.SpanRewards), TokenRewards: f(b.TokenRewards),
-		Advantages: f(b.Advantages), Returns: f(b.Returns), Entropy: f(b.Entropy), RefEnergy: f(b.RefEnergy),
-		RefEntropy: f(b.RefEntropy), Logprobs: f(b.Logprobs), OldLogprobs: f(b.OldLogprobs),
-		RefLogprobs: f(b.RefLogprobs), RolloutLogprobs: f(b.RolloutLogprobs), TeacherLogprobs: f(b.TeacherLogprobs),
-		Values: f(b.Values), NewValues: f(b.NewValues), SumSqProbs: f(b.SumSqProbs),
-		EntropyDrop: f(b.EntropyDrop), RewardParts: f(b.RewardParts),
+	wide := &reference.Batch{Role: reference.Roles(b.Role)}
+	to := reflect.ValueOf(wide).Elem()
+	for _, a := range b.Arrays() {
+		field := to.FieldByName(a.Field)
+		if !field.IsValid() {
+			continue
+		}
+		switch data := a.Data.(type) {
+		case *[]float32:
+			field.Set(reflect.ValueOf(reference.Floats(*data)))
+		case *[]int32, *[]int64:
+			field.Set(reflect.ValueOf(data).Elem())
+		}
 	}
+	return wide
 }
 
 // The options of package reference.

@@ -17,20 +17,15 @@ import (
 
 // batch returns the batch as the library takes it. An array without elements is not set.
 func batch(b *reweight.Batch) C.reweight_batch {
-	c := C.reweight_batch{
-		tokens: C.int64_t(b.Tokens()), trajectories: C.int64_t(b.Trajectories()), seq_offsets: int64s(b.SeqOffsets),
-		role: roles(orNil(b.Role)), group_ids: int32s(orNil(b.GroupIDs)), span_ids: int32s(orNil(b.SpanIDs)),
-		anchors: int32s(orNil(b.Anchors)), rewards: floats(orNil(b.Rewards)), ref_energy: floats(orNil(b.RefEnergy)),
-		entropy: floats(orNil(b.Entropy)), old_logprobs: floats(orNil(b.OldLogprobs)),
-		logprobs: floats(orNil(b.Logprobs)), ref_logprobs: floats(orNil(b.RefLogprobs)),
-		ref_entropy: floats(orNil(b.RefEntropy)), advantages: floats(orNil(b.Advantages)),
-		values: floats(orNil(b.Values)), rollout_logprobs: floats(orNil(b.RolloutLogprobs)),
-		token_rewards: floats(orNil(b.TokenRewards)), span_rewards: floats(orNil(b.SpanRewards)),
-		returns: floats(orNil(b.Returns)), new_values: floats(orNil(b.NewValues)),
-		teacher_logprobs: floats(orNil(b.TeacherLogprobs)), sum_sq_probs: floats(orNil(b.SumSqProbs)),
-		entropy_drop: floats(orNil(b.EntropyDrop)),
-		reward_parts: floats(orNil(b.RewardParts)),
+	var c C.reweight_batch
+	for _, a := range b.Arrays() {
+		field, ok := reflect.TypeOf(c).FieldByName(a.Name)
+		if x := reflect.ValueOf(a.Data).Elem(); ok && x.Kind() == reflect.Slice && x.Len() > 0 {
+			*(*unsafe.Pointer)(unsafe.Add(unsafe.Pointer(&c), field.Offset)) = x.UnsafePointer()
+		}
 	}
+	c.tokens, c.trajectories = C.int64_t(b.Tokens()), C.int64_t(b.Trajectories())
+	c.seq_offsets = int64s(b.SeqOffsets)
 	if len(b.RewardParts) > 0 {
 		c.parts = C.int64_t(len(b.RewardParts) / b.Trajectories())
 	}

@@ -347,15 +347,6 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	ws := &reweight.Workspace{ISA: isa, Workers: workers}
 	b.OldLogprobs, b.Logprobs = floats(), floats()
 	b.TokenRewards, b.Returns, b.NewValues = in.rewards, in.rewards, b.Values
-	for name, array := range map[string]*[]float32{"ref_energy": &b.RefEnergy, "entropy": &b.Entropy,
-		"sum_sq_probs": &b.SumSqProbs, "entropy_drop": &b.EntropyDrop} { // of the last one any values do
-		if slices.Contains(st.reads, name) {
-			*array = floats()
-		}
-	}
-	if st.kl || slices.Contains(st.reads, "ref_logprobs") {
-		b.RefLogprobs = floats()
-	}
 	if slices.Contains(st.reads, "rollout_logprobs") {
 		b.RolloutLogprobs = in.rollout
 	}
@@ -364,6 +355,12 @@ func (in *stepInput) start(st step, isa reweight.ISA, workers int) func() error 
 	}
 	if slices.Contains(st.reads, "reward_parts") {
 		b.RewardParts = slices.Concat(b.Rewards, b.Rewards) // two of each trajectory
+	}
+	for _, a := range b.Arrays() { // what the step computes, and what may have any values
+		reads := slices.Contains(st.reads, a.Name) || st.kl && a.Name == "ref_logprobs"
+		if array, ok := a.Data.(*[]float32); ok && reads && a.Per == reweight.PerToken && *array == nil {
+			*array = floats()
+		}
 	}
 	s, err := st.scheme.NewStep(ws, &b)
 	return func() error {
