@@ -71,9 +71,9 @@ type AuditEfficiency struct {
 var AuditTimes = [3]float64{4, 16, 64}
 
 // An AuditReport is what an audit says. Answers is the harmonic mean of the answers of a prompt.
-// Weights are the best of at least 0, the largest 1, and Measured is their efficiency by
-// cross-fitting. Signal is the share of the signal in the power of one answer's gradient. Verdict
-// is "use", "keep" or "more", and Advice the same as a sentence.
+// Weights are the best of at least 0, the largest 1, and 1 for a part without tokens; Measured is
+// their efficiency by cross-fitting. Signal is the share of the signal in the power of one answer's
+// gradient. Verdict is "use", "keep" or "more", and Advice the same as a sentence.
 type AuditReport struct {
 	Prompts, LeftOut int
 	Answers          float64
@@ -173,6 +173,11 @@ func (a *Audit) Report() (*AuditReport, error) {
 	} else {
 		r.Weights = slices.Clone(ones)
 	}
+	for i := range r.Weights {
+		if !there(of, i) {
+			r.Weights[i] = 1
+		}
+	}
 	r.Signal = ratio(above, below)
 	r.advise(a.Parts)
 	return r, nil
@@ -257,11 +262,18 @@ func (a *Audit) parts(all []moment, tokens []int64, answers float64) []AuditPart
 	parts := make([]AuditPart, P)
 	for r, name := range a.Parts {
 		parts[r] = AuditPart{name, tokens[r], ratio(c[r], sum), ratio(noise[r], total), Interval{1, 1, 1}}
-		if r > 0 {
+		if r > 0 && there(of, r) {
 			parts[r].Best = fieller(best[r], best[0], influence[r], influence[0])
+		} else if r > 0 {
+			parts[r].Best = unknown
 		}
 	}
 	return parts
+}
+
+// there says whether a part has tokens.
+func there(of []moment, part int) bool {
+	return slices.ContainsFunc(of, func(one moment) bool { return one.t.At(part, part) != 0 })
 }
 
 // partsAlone returns the moments without the directions.

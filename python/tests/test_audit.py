@@ -224,6 +224,9 @@ class Statistics(unittest.TestCase):
             G[1], G[:, 1] = 0, 0
             a.add(r, G)
         self.assertEqual(a.shrunk()["tags"], 1)
+        report = a.report()  # and no best weight, which would be advice about nothing
+        self.assertEqual((report.weights["tags"], str(report.parts[1].best)), (1.0, "not known"))
+        self.assertEqual((report.verdict, report.advice[:49]), ("use", "Use these weights: action 1.00, tags 1.00, reason"))
         a = audit.Audit(PARTS)
         for _ in range(30):
             r, G = population.draw(8, chance)

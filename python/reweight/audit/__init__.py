@@ -64,6 +64,9 @@ class Interval(NamedTuple):
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})" if self.known else "not known"
 
 
+_UNKNOWN = Interval(math.nan, -math.inf, math.inf)
+
+
 class Part(NamedTuple):
     """Of a part of the tokens: how many there are, their share of the signal and of the noise, and their best weight where
     the first part has 1."""
@@ -94,9 +97,9 @@ class _Prompt(NamedTuple):
 class Report:
     """What an audit found.
 
-    answers: of a prompt, as the harmonic mean. weights: the best of at least 0, the largest 1; measured is their efficiency,
-    by cross-fitting. signal: the share of the signal in the power of one answer's gradient. verdict: "use", "keep" or
-    "more", which says that more prompts are needed; advice: the same as a sentence.
+    answers: of a prompt, as the harmonic mean. weights: the best of at least 0, the largest 1, and 1 for a part without
+    tokens; measured is their efficiency, by cross-fitting. signal: the share of the signal in the power of one answer's
+    gradient. verdict: "use", "keep" or "more", which says that more prompts are needed; advice: the same as a sentence.
     """
 
     prompts: int
@@ -405,7 +408,8 @@ class Audit:
         parts = self._of_parts(s, t, tokens, answers)
         measured = _cross_fitted(s[:, :P, :P], t[:, :P, :P], answers)
         (best,) = _positive(s[:, :P, :P].sum(2).mean(0)[None], (s + (t - s) / answers)[:, :P, :P].mean(0)[None])
-        weights = {name: float(w / best.max()) if best.any() else 1.0 for name, w in zip(self.parts, best)}
+        there = _there(t[:, :P, :P])
+        weights = {name: float(w / best.max()) if best.any() and has else 1.0 for name, w, has in zip(self.parts, best, there)}
         signal = _ratio(s[:, :P, :P].sum((1, 2)), t[:, :P, :P].sum((1, 2)))
         verdict, advice = _advice(weights, measured, len(prompts), answers)
         return Report(
@@ -443,7 +447,7 @@ class Audit:
         _, s, t, answers = self._moments()
         P = len(self.parts)
         c, m = s[:, :P, :P].sum(2), (s + (t - s) / answers)[:, :P, :P]
-        there: Any = np.diagonal(t, axis1=1, axis2=2)[:, :P].any(0)
+        there = _there(t[:, :P, :P])
         if not there[0]:
             return dict.fromkeys(self.parts, 1.0)
 
@@ -475,13 +479,14 @@ class Audit:
         c, noise = s.sum(2), np.diagonal(t - s, axis1=1, axis2=2)
         m = s + (t - s) / answers
         best, influence = _best(c, m)
+        there = _there(t)
         return [
             Part(
                 name,
                 int(tokens[r]),
                 _ratio(c[:, r], c.sum(1)),
                 _ratio(noise[:, r], noise.sum(1)),
-                Interval(1.0, 1.0, 1.0) if r == 0 else _fieller(best[r], best[0], influence[:, r], influence[:, 0]),
+                Interval(1.0, 1.0, 1.0) if r == 0 else _fieller(best[r], best[0], influence[:, r], influence[:, 0]) if there[r] else _UNKNOWN,
             )
             for r, name in enumerate(self.parts)
         ]
@@ -523,7 +528,7 @@ def _fieller(above: float, below: float, u: Any, v: Any) -> Interval:
     M = len(u)
     above, below = float(above), float(below)
     if not below:
-        return Interval(math.nan, -math.inf, math.inf)
+        return _UNKNOWN
     factor = student(M - 1) ** 2 / (M * (M - 1))
     u, v = u - u.mean(), v - v.mean()
     a = below**2 - factor * (v @ v)
@@ -538,6 +543,11 @@ def _fieller(above: float, below: float, u: Any, v: Any) -> Interval:
 def _ratio(above: Any, below: Any) -> Interval:
     """The ratio of the means of two figures of each prompt."""
     return _fieller(above.mean(), below.mean(), above, below)
+
+
+def _there(t: Any) -> Any:
+    """Which of the parts have tokens."""
+    return np.diagonal(t, axis1=1, axis2=2).any(0)
 
 
 def _best(c: Any, m: Any) -> Tuple[Any, Any]:
@@ -564,7 +574,7 @@ def _over_equal(above: Any, square: Any, equal: Any, equal_square: Any) -> Inter
     """Efficiency over equal weights: w c and w'M w of each prompt, and the same of ones."""
     a, e, q, r = above.mean(), equal.mean(), square.mean(), equal_square.mean()
     if not (q > 0 and r > 0):
-        return Interval(math.nan, -math.inf, math.inf)
+        return _UNKNOWN
     rq, rr = math.sqrt(q), math.sqrt(r)
     u = above * rr + a * equal_square / (2 * rr)
     v = equal * rq + e * square / (2 * rq)
@@ -597,7 +607,7 @@ def _cross_fitted(s: Any, t: Any, answers: float) -> Efficiency:
         w = _positive(others, theirs)
         size = np.einsum("mr,rs,ms->m", w, middle, w)
         if not (size > 0).all():
-            return Interval(math.nan, -math.inf, math.inf)
+            return _UNKNOWN
         w /= np.sqrt(size)[:, None]
         return _over_equal((c * w).sum(1), np.einsum("mr,mrs,ms->m", w, m, w), c @ ones, m @ ones @ ones)
 
