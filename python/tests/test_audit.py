@@ -148,6 +148,29 @@ class Statistics(unittest.TestCase):
         mixed = np.array([audit.moments(chance.permutation(r), G[None])[0].sum() for r, G in drawn])
         self.assertLess(abs(mixed.mean()) / mixed.std() * np.sqrt(len(mixed)), 4)
 
+    def test_one_reward_differs(self):
+        """Such a prompt says nothing, to the last bit: what rounding leaves would be all that an audit of them has. Neither
+        the size of the rewards nor what is added to them changes the sums."""
+        chance = np.random.default_rng(3)
+        population = Population(20, chance, pull=1.5)
+        for n in range(4, 12):
+            for scale, shift in ((1, 0), (-1, 0), (0.1, 0), (0.3, 0.7), (1e30, 0), (1e-30, 0), (0.1, 1000)):
+                with self.subTest(n=n, scale=scale, shift=shift):
+                    a = audit.Audit(PARTS, SCHEMES)
+                    for _ in range(12):
+                        rewards = np.float32(scale * (np.arange(n) == chance.integers(n)) + shift)
+                        a.add(rewards, population.draw(n, chance)[1])
+                    self.assertEqual(a.shrunk(), dict.fromkeys(PARTS, 1.0))
+                    report = a.report()
+                    self.assertEqual((report.verdict, str(report.parts[0].signal), report.signal.value), ("more", "not known", 0))
+        rewards, grams = population.draw(8, chance)
+        for n in (3, 8):
+            for scale, shift in ((1e30, 0), (1e-30, 0), (1, 1000)):
+                want = audit.moments(rewards[:n], grams[None, ..., :n, :n])
+                found = audit.moments(rewards[:n] * scale + shift, grams[None, ..., :n, :n])
+                for x, y in zip(want, found):
+                    np.testing.assert_allclose(y / scale**2, x, rtol=1e-9, atol=1e-9)
+
     def test_merge(self):
         """Whatever the parts and their order, the report is the same to the last bit; left out prompts are counted."""
         chance = np.random.default_rng(2)

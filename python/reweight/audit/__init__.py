@@ -494,13 +494,15 @@ class Audit:
 
 def moments(rewards: Any, grams: Any) -> Tuple[Any, Any]:
     """S and T of a prompt: [L, K, K] each."""
-    n, total = len(rewards), rewards.sum()
+    n, rewards = len(rewards), rewards - rewards.mean()  # which changes nothing but what is rounded
+    total = rewards.sum()
     others = (total - rewards[:, None] - rewards) / (n - 2)  # b_ij
     both = (rewards[:, None] - others) * (rewards - others)
     if n > 3:  # less the variance of b_ij, which would remain where a part is of tokens by what they say
-        centred = rewards - total / n
-        squares = (centred**2).sum() - centred[:, None] ** 2 - centred**2
-        both -= (squares / (n - 2) - (others - total / n) ** 2) / (n - 3)
+        squares = (rewards**2).sum() - rewards[:, None] ** 2 - rewards**2
+        both -= (squares / (n - 2) - others**2) / (n - 3)
+    # What rounding leaves is no signal: where one reward alone differs, all are 0.
+    both[np.abs(both) < 1e-12 * (rewards**2).max()] = 0
     np.fill_diagonal(both, 0)
     alone = (rewards - (total - rewards) / (n - 1)) ** 2
     S = np.einsum("ij,lrsij->lrs", both, grams) / (n * (n - 1))
