@@ -770,6 +770,12 @@ class Command(unittest.TestCase):
         second = self.run_it(*files, "--out", self.path / "two")
         self.assertEqual(second.stdout, whole.stdout)
         self.assertIn("14 of 14 prompts", second.stderr)
+        # With fewer prompts, of those alone, and the others stay for later.
+        few = self.run_it(*files, "--out", self.path / "two", "--prompts", 5)
+        self.assertIn("5 prompts with different rewards", few.stdout)
+        self.assertEqual(json.loads((self.path / "two" / "audit.json").read_text())["prompts"], 5)
+        self.assertEqual(few.stdout, self.run_it(*files, "--prompts", 5).stdout)
+        self.assertEqual(self.run_it(*files, "--out", self.path / "two").stdout, whole.stdout)
         # Nothing but the same rollouts and settings goes on.
         lines = (self.path / "rollouts.jsonl").read_text()
         (self.path / "others.jsonl").write_text(lines.replace('"reward": 1.0', '"reward": 0.5'))
@@ -801,6 +807,35 @@ class Command(unittest.TestCase):
         for name in wanted:
             self.assertRegex(done.stdout, rf"(?m)^{name} ")
 
+    def test_action_tags(self):
+        """Actions stand between the tags by what the tokenizer decodes, where a file has a mask, and neither roles nor texts."""
+        by_mask, by_roles = [], []
+        for line in map(json.loads, (self.path / "rollouts.jsonl").read_text().splitlines()):
+            ids, role = line["token_ids"], line.pop("role")
+            by_mask.append({**line, "mask": [int(x > 0) for x in role]})
+            by_roles.append({**line, "role": [min(x, 1) if 2 not in ids[i:] else x for i, x in enumerate(role)]})
+        outputs = []
+        for name, lines, flags in (("mask", by_mask, ["--action-tags"]), ("roles", by_roles, []), ("both", by_roles, ["--action-tags"])):
+            (self.path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+            done = self.run_it("--model", self.path / "model", "--view", "head", *flags, self.path / name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            outputs.append(done.stdout)
+        self.assertEqual(outputs[0], outputs[1])
+        self.assertEqual(outputs[0], outputs[2])
+        self.assertRegex(outputs[0], r"(?m)^action +1\d\.\d% ")
+
+    def test_empty_answers(self):
+        """An answer without a token is one whose gradient is 0, wherever it stands."""
+        lines = [json.loads(line) for line in (self.path / "rollouts.jsonl").read_text().splitlines()]
+        outputs = []
+        for name, change in ("empty", {"token_ids": [], "role": []}), ("masked", {"token_ids": [9, 10], "role": [0, 0]}):
+            changed = [{**line, **change} if i % 6 == i // 6 % 3 else line for i, line in enumerate(lines)]
+            (self.path / name).write_text("".join(json.dumps(line) + "\n" for line in changed))
+            done = self.run_it("--model", self.path / "model", self.path / name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            outputs.append(re.sub(r"\d\.\d\d", lambda x: f"{float(x[0]):.1f}", done.stdout))
+        self.assertEqual(*outputs)
+
     def test_wrong_use(self):
         model, file = self.path / "model", self.path / "rollouts.jsonl"
         (self.path / "other").mkdir(exist_ok=True)
@@ -810,10 +845,19 @@ class Command(unittest.TestCase):
             ("even", {"reward": 1.0}),
             ("foreign", {"token_ids": [11] * 8, "role": [0, 1, 1, 1, 1, 2, 1, 1]}),
             ("bare", {"token_ids": [3, 4, 1, 7, 2], "role": [1, 1, 1, 2, 1]}),
+            ("masked", {"token_ids": [3, 4], "role": [0, 0]}),
+            ("reasoning", {"token_ids": [9, 3, 4, 5], "role": [0, 1, 1, 1]}),
         ):
             (self.path / name).write_text("".join(json.dumps({**line, **change}) + "\n" for line in lines))
         shutil.copytree(model, self.path / "broken", dirs_exist_ok=True)
         (self.path / "broken" / "model.safetensors").write_text("x")
+        shutil.copytree(model, self.path / "diverged", dirs_exist_ok=True)
+        diverged = transformers.LlamaForCausalLM.from_pretrained(model)
+        diverged.lm_head.weight.data[3] = float("nan")
+        diverged.save_pretrained(self.path / "diverged")
+        shutil.copytree(model, self.path / "short", dirs_exist_ok=True)
+        config = transformers.GPT2Config(vocab_size=len(self.WORDS), n_positions=4, n_embd=8, n_layer=1, n_head=1)
+        transformers.GPT2LMHeadModel(config).save_pretrained(self.path / "short")
         for arguments, problem in (
             (["--model", model, self.path / "none.jsonl"], "none.jsonl"),
             (["--model", self.path / "none", file], "which transformers does not load"),
@@ -836,6 +880,15 @@ class Command(unittest.TestCase):
             (["--model", model, self.path / "even"], "rewards differ in 0 prompts"),
             (["--model", model, self.path / "foreign"], "token_ids has 11 to 11, want 0 to 10"),
             (["--model", model, self.path / "bare"], "role[0] counts the first token of an answer"),
+            (["--model", model, self.path / "masked"], "role has no token in the files that the policy drew"),
+            (["--model", model, self.path / "reasoning"], "role has no action in the files"),
+            (["--model", model, "--action-tags", self.path / "reasoning"], "tags is '<answer>,</answer>', and no token"),
+            (["--model", model, "--action-tags", "--tags", "[a],[/a]", file], "tags is '[a],[/a]', and no token of the answers stands"),
+            (["--model", model, "-"], "files has -, but an audit reads no standard input"),
+            (["--model", model, "--out", file / "new", file], "which is no folder"),
+            (["--model", model, "--out", "", file], "out is '', which is no folder"),
+            (["--model", self.path / "diverged", file], "model computes logits that are NaN"),
+            (["--model", self.path / "short", file], "model fails at answers of up to 9 tokens, prompts included: index out of range"),
             (["--model", model, "--prompts", "0", file], "prompts"),
             ([file], "--model"),
         ):

@@ -19,6 +19,7 @@ import numpy as np
 from .. import _program, rollout
 from .._errors import InputError, factor, printable
 from .._step import scheme
+from ..adapters._tags import roles
 from ..batch import ACTION, MASKED, Batch, spans_from_mask
 from . import Audit
 
@@ -58,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--gguf", metavar="NAME", help="file of the model's directory with its weights, in GGUF")
     made.add_argument("--tags", metavar="OPEN,CLOSE", default="<answer>,</answer>",
                       help="texts before and after an action, which are a part of their own; \"\" for none (%(default)s)")  # fmt: skip
-    made.add_argument("--action-tags", action="store_true", help="the files have no roles: actions stand between the tags")
+    made.add_argument("--action-tags", action="store_true", help="actions stand between the tags, whatever roles the files have")
     made.add_argument("--turns", metavar="N", type=int,
                       help="the parts are the turns of an answer, N of them: turn N has all later ones too")  # fmt: skip
     made.add_argument("--view", choices=("full", "hidden", "head"), default="full",
@@ -87,7 +88,9 @@ def command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace],
     except SystemExit as exit:
         return int(exit.code or 0)
     try:
-        print(run(options))
+        print(run(options), flush=True)
+    except BrokenPipeError:
+        raise
     except (InputError, _program.CommandError, OSError) as error:
         print(f"{parser.prog}: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
@@ -114,12 +117,13 @@ class Work:
         self.layers = None if options.layers is None else _numbers("layers", options.layers)
         self.steps = _steps(options.schemes)
         self.parts = parts_of_turns(options.turns) if options.turns else ("action", "tags", "reasoning") if tags else ("action", "reasoning")
-        self.folder = Path(options.out) if options.out else None
-        if self.folder and self.folder.exists() and not self.folder.is_dir():
-            raise InputError("out", f"is {self.folder}, which is no folder")
+        self.folder = None if options.out is None else _folder(options.out)
         if read:
-            self.batch = _read(options.files, options.tags if options.action_tags else "")
+            self.batch = _read(options.files)
             _check(self.batch)
+            if not (options.turns or options.action_tags or (np.asarray(self.batch.role) == ACTION).any()):
+                want = "give --action-tags, if actions stand between the tags, or --turns"
+                raise InputError("role", f"has no action in the files, which are a part of the tokens: {want}")
             most = int(turns_of(self.batch.span_ids, self.batch.seq_offsets).max()) + 1
             if options.turns and options.turns > most:
                 raise InputError("turns", f"is {options.turns}, but no answer of the files has more than {most}")
@@ -130,6 +134,10 @@ class Work:
 
     def prompts(self, tokenizer: Any) -> List[Prompt]:
         """All prompts of the files."""
+        if self.options.action_tags:
+            self.batch.role = role = _between_tags(self.batch, self.tags, tokenizer)
+            if not (self.options.turns or (role == ACTION).any()):
+                raise InputError("tags", f"is {self.options.tags!r}, and no token of the answers stands between them")
         of = (self.options.model, self.options.gguf, self.options.dtype, self.options.temperature, self.options.tags)
         return list(_prompts(self.batch, tokenizer, self.tags, self.options.turns, repr(of)))
 
@@ -171,6 +179,9 @@ def add(audit: Audit, view: Any, steps: Dict[str, Any], prompt: Prompt) -> None:
             grams = view.grams(prompt.ids, prompt.labels, parts, weights).numpy()
         except torch.OutOfMemoryError:
             raise InputError("device", f"has too little memory for {sum(map(len, prompt.ids)):,} tokens of a prompt at once") from None
+        except (RuntimeError, IndexError) as error:  # such as of a model with fewer positions
+            longest = max(map(len, prompt.ids))
+            raise InputError("model", f"fails at answers of up to {longest:,} tokens, prompts included: {error}") from None
     audit.add(prompt.rewards, grams, counts, prompt.key)
 
 
@@ -222,12 +233,13 @@ def run(options: argparse.Namespace) -> str:
     view = view_of(options, work.layers, model)
     check_ids(work.batch, view.head.weight.shape[0])
     audit, folder = work.audit(view), work.folder
-    prompts = work.prompts(tokenizer)
+    everyone = work.prompts(tokenizer)
     if folder and (folder / "audit.npz").exists():
         audit = audit.load(folder / "audit.npz")
-        if sum(p.key in audit for p in prompts) < len(audit):
+        if sum(p.key in audit for p in everyone) < len(audit):
             raise InputError("out", f"is {folder}, with an audit of other files, or by another model, dtype, temperature or tags")
-    prompts = work.asked(prompts)
+    prompts = work.asked(everyone)
+    unasked = {p.key for p in everyone[len(prompts) :]}
     todo = [p for p in prompts if p.key not in audit]
     begun = shown = time.monotonic()
     wait = SOON
@@ -241,12 +253,13 @@ def run(options: argparse.Namespace) -> str:
             left = (now - begun) / (number + 1) * (len(todo) - number - 1)
             at = len(prompts) - len(todo) + number + 1
             print(f"\r{at} of {len(prompts)} prompts, about {left / 60:.0f} min left ", end="", file=sys.stderr, flush=True)
-            if now - shown > wait and audit.counted > 1:
+            if now - shown > wait and (found := audit.without(unasked)).counted > 1:
                 shown, wait = now, LATER
-                print(f"\nSo far:\n{audit.report()}", file=sys.stderr)
+                print(f"\nSo far:\n{found.report()}", file=sys.stderr)
     finally:
         print(file=sys.stderr)
-    report = audit.report()
+    found = audit.without(unasked)
+    report = found.report()
     about = (
         f"{view.counted:,} of {view.parameters:,} parameters count: the linear layers of {len(view.layers)} of {len(view.blocks)} blocks."
     )
@@ -255,16 +268,28 @@ def run(options: argparse.Namespace) -> str:
     text = f"{report}\n{about}"
     if folder:
         _write(folder / "audit.txt", text + "\n")
-        _write(folder / "audit.json", audit.as_json())
+        _write(folder / "audit.json", found.as_json())
         _write(folder / "audit.html", report.html(about))
     return text
 
 
-def _read(files: Sequence[str], tags: str) -> Batch:
+def _folder(name: str) -> Path:
+    """The folder of that name, which is there or can be made."""
+    folder = Path(name)
+    there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if not name or not there.is_dir():
+        raise InputError("out", f"is {name!r}, which is no folder")
+    if not os.access(there, os.W_OK):
+        raise InputError("out", f"is {name!r}, and {there} cannot be written")
+    return folder
+
+
+def _read(files: Sequence[str]) -> Batch:
+    if "-" in files:
+        raise InputError("files", "has -, but an audit reads no standard input: name files")
     with tempfile.TemporaryDirectory(prefix="reweight-") as folder:
         path = os.path.join(folder, "batch.npz")
-        flags = [f"-action-tags={tags}"] if tags else []
-        _program.run(_program.PROGRAM, ["convert"], "files", *flags, *files, path)
+        _program.run(_program.PROGRAM, ["convert"], "files", *files, path)
         batch = rollout.load(path)
     if batch.span_rewards is not None and batch.rewards is not None:  # which is the outcome alone, as turn_returns has it
         spans, begins = np.unique(np.asarray(batch.span_ids), return_index=True)
@@ -292,6 +317,8 @@ def _check(batch: Batch) -> None:
         if getattr(batch, name) is None:
             raise InputError(name, "is missing in the files: an audit needs the answers' token ids, prompts too, and rewards by group")
     offsets, role = np.asarray(batch.seq_offsets), np.asarray(batch.role)
+    if not role.any():
+        raise InputError("role", "has no token in the files that the policy drew")
     begins = offsets[:-1][np.diff(offsets) > 0]
     if (role[begins] != MASKED).any():
         first = int(begins[role[begins] != MASKED][0])
@@ -300,6 +327,12 @@ def _check(batch: Batch) -> None:
     found = sum(_has_signal(rewards[groups == group]) for group in np.unique(groups))
     if found < 2:
         raise InputError("rewards", f"differ in {found} prompts with three answers or more, want at least 2 such prompts")
+
+
+def _between_tags(batch: Batch, tags: Sequence[str], tokenizer: Any) -> Any:
+    """The roles of the tokens by the tags, as -action-tags has them, from what the tokenizer decodes."""
+    ids, drawn = np.asarray(batch.token_ids).astype(np.int64), np.asarray(batch.role) != MASKED
+    return roles(drawn, ids, np.asarray(batch.seq_offsets), ((tags[0], tags[1]),), tokenizer)[0]
 
 
 def _numbers(name: str, text: str) -> List[int]:
@@ -374,7 +407,8 @@ def _prompts(batch: Batch, tokenizer: Any, tags: Sequence[str], most: Optional[i
             labels.append(labels_of(role[row], [texts[t] for t in ids[row].tolist()], tags))
         digest = hashlib.sha256(of.encode())
         for row, label, reward in zip(rows, labels, rewards[mine]):
-            digest.update(repr((ids[row].tolist(), label.tolist(), float(reward))).encode())
+            said = role[row].tolist() if most else []  # which the labels do not say then
+            digest.update(repr((ids[row].tolist(), label.tolist(), float(reward), *said)).encode())
         key, of_rows = f"{group} {digest.hexdigest()[:16]}", ([x[row] for row in rows] for x in (role, turns))
         yield Prompt(key, rewards[mine], [ids[row] for row in rows], labels, *of_rows)
 
@@ -431,5 +465,9 @@ def _direction(step: Any, prompt: Prompt, said: Any) -> Any:
 
 def _write(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None

@@ -268,12 +268,14 @@ class Gradients:
         """Whether the model says the same of an answer when its prompt was passed before, as keys and values, which is
         tried once."""
         if self._sharing is None:
-            P, T = max(1, tokens.shape[1] // 2), int(there[0].sum())
-            want = self._forward(tokens[:1, :T], there[:1, :T])[2]
+            longest = int(there.sum(1).argmax())
+            tokens, there = tokens[longest : longest + 1], there[longest : longest + 1]
+            P, T = max(1, tokens.shape[1] // 2), int(there.sum())
+            want = self._forward(tokens[:, :T], there[:, :T])[2]
             try:
                 keys = _keys(1)
-                self._forward(tokens[:1, :P], there[:1, :P], keys)
-                found = self._forward(tokens[:1, P:T], there[:1, :T], keys)[2]
+                self._forward(tokens[:, :P], there[:, :P], keys)
+                found = self._forward(tokens[:, P:T], there[:, :T], keys)[2]
                 alike = len(keys.kept) == len(self.blocks) and torch.dist(found, want[:, P:]) < 0.02 * want[:, P:].norm()
                 self._sharing = bool(alike)
             except Exception:  # of any kind, from a model that has other ways to remember
@@ -333,6 +335,8 @@ class Gradients:
                 logits = self.model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False).logits.float()
         finally:
             hook.remove()
+        if logits.isnan().any():
+            raise InputError("model", "computes logits that are NaN")
         if len(heads) == 1 and heads[0].shape == logits.shape:
             mine = heads[0].to(logits) * self.scale
             mine = mine if self.softcap is None else self.softcap * torch.tanh(mine / self.softcap)
