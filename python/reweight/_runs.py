@@ -71,9 +71,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(options: argparse.Namespace) -> str:
     """Writes the page, and returns what is printed."""
+    out = Path(options.out)
+    if not options.out or out.is_dir() or not out.parent.is_dir():
+        raise InputError("out", f"is {options.out!r}, want a file in a folder that is there")
     settings = read(options.runs)
     text = compared(settings)
-    _write(Path(options.out), page(settings, text))
+    _write(out, page(settings, text))
     return f"{text}\n{printable(options.out)} has the curves"
 
 
@@ -93,10 +96,10 @@ def read(arguments: Sequence[str]) -> Dict[str, List[Run]]:
         if not logs:
             raise InputError("runs", f"has {argument!r}, where there is no {_STATE}, file of TensorBoard or CSV file")
         for run, files in logs:
-            real = os.path.realpath(run)
-            if real in seen:
-                raise InputError("runs", f"has {run!r} twice, in {seen[real]!r} and {name!r}")
-            seen[real] = name
+            for real in map(os.path.realpath, files):
+                if real in seen:
+                    raise InputError("runs", f"has {run!r} twice, in {seen[real]!r} and {name!r}")
+                seen[real] = name
             found.setdefault(name, []).append(_run(run, files))
     return found
 
@@ -260,9 +263,14 @@ def compared(settings: Dict[str, List[Run]]) -> str:
     everyone = [run for runs in settings.values() for run in runs]
     ends = [float(run.curves["reward"][0][-1]) for run in everyone]
     end, begin = min(ends), 0.75 * min(ends)
+    shortest = printable(everyone[int(np.argmin(ends))].path)
+    late = [printable(run.path) for run in everyone if run.curves["reward"][0][0] > end]
+    if late:
+        why = f"the last one of {shortest} is at step {end:g}, before the first one of {', '.join(late)}"
+        return "\n".join([*lines, "", f"Rewards are not compared: {why}."])
     lines += ["", f"Reward of a run: its mean over the steps after {begin:g} and until {end:g}, the last quarter of the shortest run."]
     if max(ends) > 1.1 * end:
-        lines.append(f"Runs end at different steps, up to {max(ends):g}: the shortest one is {printable(everyone[int(np.argmin(ends))].path)}.")
+        lines.append(f"Runs end at different steps, up to {max(ends):g}: the shortest one is {shortest}.")
     last = {}
     for name, runs in settings.items():
         of_runs = []

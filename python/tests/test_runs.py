@@ -9,6 +9,7 @@ import re
 import tempfile
 import unittest
 import unittest.mock
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -204,7 +205,9 @@ class Runs(TestCase):
         for arguments, want in (
             (["nosuch\x1b"], "there is no such file or folder"), (["a="], "there is no such file"), (["a=nosuch*"], "no such file"),
             ([self.folder / "empty"], "where there is no trainer_state.json"), ([a, a], "twice, in 'a' and 'a'"),
-            ([a, f"b={a}"], "twice, in 'a' and 'b'"), ([a, "--out", self.folder / "no" / "page"], "No such file"),
+            ([a, f"b={a}"], "twice, in 'a' and 'b'"), ([a, a / "trainer_state.json"], "twice, in 'a' and 'trainer_state.json'"),
+            ([a, "--out", self.folder / "no" / "page"], "/no/page', want a file in a folder that is there"),
+            ([a, "--out", ""], "out is '', want a file"), ([a, "--out", a], "want a file"), (["nosuch", "--out", "."], "out is '.', want"),
             ([], "arguments are required"), ([a, "--nosuch\x1b"], "unrecognized arguments: --nosuch\\x1b"),
         ):  # fmt: skip
             with self.subTest(arguments=arguments):
@@ -221,6 +224,16 @@ class Runs(TestCase):
         out, _ = self.good(self.folder / "a", self.folder / "b")
         self.assertIn(f"Runs end at different steps, up to 100: the shortest one is {self.folder}/b.", out)
         self.assertIn("after 30 and until 40", out)
+
+    def test_one_ends_before_another_begins(self):
+        (self.folder / "a.csv").write_text("step,reward\n1,0.5\n")
+        (self.folder / "b.csv").write_text("step,reward\n10,0.5\n20,0.7\n")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            out, page = self.good(self.folder / "a.csv", self.folder / "b.csv")
+        want = f"Rewards are not compared: the last one of {self.folder}/a.csv is at step 1, before the first one of {self.folder}/b.csv."
+        self.assertIn(want, out)
+        self.assertEqual(page.count("<svg"), 1)
 
     def test_without_rewards(self):
         (self.folder / "a.csv").write_text("step,credit/actions\n1,2\n2,3\n")
