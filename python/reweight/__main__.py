@@ -129,5 +129,21 @@ def _torch() -> str:
         return "no PyTorch"
 
 
+def _ended() -> int:
+    """main, and its exit status where nobody reads what it prints any more, or where somebody ends it."""
+    try:
+        status = main()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+        return 141  # as of a program that the signal of a closed pipe ends
+    except OSError as e:
+        print(f"python -m reweight: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_ended())

@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from support import ROOT, TestCase, needs_torch, run_python, torch
+from support import ROOT, TestCase, environment, needs_torch, run_python, torch
 
 import reweight
 from reweight import _library, _parity
@@ -46,6 +46,25 @@ class Main(TestCase):
         for arguments, shown in ((["--fast"], "--fast"), (["--version", "\x1b[1m"], "--version '\x1b[1m'")):
             problem = f"python -m reweight takes audit, runs, check-trainer, --help or --version alone, not {shown!r}\n"
             self.assertEqual(run(*arguments), (2, "", problem))
+
+    def test_nobody_reads(self):
+        """A pipe that is closed, such as that of head, and a disk that is full are no traceback, and no verdict either."""
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder, "log.csv")
+            log.write_text("step,reward\n1,0.5\n")
+            for arguments in ["--help"], ["runs", str(log), "--out", str(Path(folder, "runs.html"))], []:
+                with self.subTest(arguments):
+                    code = f"import sys; sys.argv += {arguments}; " + MAIN
+                    reads, writes = os.pipe()
+                    os.close(reads)
+                    command = [sys.executable, "-c", code]
+                    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, env=environment())
+                    os.close(writes)
+                    self.assertEqual((done.returncode, done.stderr), (141, ""))
+                    with open("/dev/full", "w") as full:
+                        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment())
+                    self.assertEqual(done.returncode, 2)
+                    self.assertRegex(done.stderr, r"^python -m reweight( runs)?: .*No space left on device\n$")
 
     def test_torch_is_not_imported(self):
         done = run_python("import sys, reweight, reweight._parity; print('torch' in sys.modules)")

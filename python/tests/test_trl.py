@@ -1312,6 +1312,10 @@ class Losses(unittest.TestCase):
             self.assertEqual(run(*arguments), (2, "", f"python -m reweight check-trainer takes trl, verl or openrlhf, not {problem}\n"))
         with mock.patch.dict(_check.TRAINERS, trl=mock.Mock(side_effect=RuntimeError("of\ntwo lines"))):
             self.assertEqual(run("trl"), (2, "", "not checked: RuntimeError: of two lines\n"))
+        with mock.patch.object(Original, "_compute_loss", lambda *_: {}["what a newer version reads"]):
+            status, out, err = run("trl")
+        want = "not checked: grpo importance_sampling_level=token: KeyError: 'what a newer version reads'\n"
+        self.assertEqual((status, err), (2, want), out)
         with mock.patch("importlib.util.find_spec", lambda name: None):
             status, out, err = run("trl")
         self.assertEqual((status, out, err), (2, "", "not checked: torch and trl of Python are not installed: pip install trl\n"))

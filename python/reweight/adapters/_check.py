@@ -293,6 +293,12 @@ def compared(trainer: Any, credited: bool, **case: Any) -> Tuple[str, float, flo
     return "right" if right else "WRONG", of_loss, of_gradient
 
 
+def _not_checked(error: Exception, of: str = "") -> int:
+    """Says in one line why nothing can be said. Returns the exit status."""
+    print(f"not checked: {of}{printable(' '.join(f'{type(error).__name__}: {error}'.split()))}", file=sys.stderr)
+    return 2
+
+
 def main(arguments: Sequence[str]) -> int:
     """Prints the table. Returns the exit status."""
     if list(arguments) in (["-h"], ["--help"]):
@@ -305,7 +311,8 @@ def main(arguments: Sequence[str]) -> int:
     [name] = arguments
     missing = [package for package in ("torch", name) if importlib.util.find_spec(package) is None]
     if missing:
-        print(f"not checked: {' and '.join(missing)} of Python are not installed: pip install {name}", file=sys.stderr)
+        there = "is" if len(missing) == 1 else "are"
+        print(f"not checked: {' and '.join(missing)} of Python {there} not installed: pip install {name}", file=sys.stderr)
         return 2
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -316,8 +323,7 @@ def main(arguments: Sequence[str]) -> int:
             with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
                 trainer = made(name, folder)
         except Exception as e:  # of a version that nobody has tried, or of an installation that is not whole
-            print(f"not checked: {printable(' '.join(f'{type(e).__name__}: {e}'.split()))}", file=sys.stderr)
-            return 2
+            return _not_checked(e)
         cases = list(trainer.cases())
         print(f"{trainer.title}: loss and gradient against float64, the larger relative difference\n")
         options = [" ".join(f"{key}={value}" for key, value in list(case.items())[1:]) for case in cases]
@@ -327,7 +333,10 @@ def main(arguments: Sequence[str]) -> int:
         for case, option in zip(cases, options):
             cells = []
             for credited in False, True:
-                verdict, *differences = compared(trainer, credited, **case)
+                try:
+                    verdict, *differences = compared(trainer, credited, **case)
+                except Exception as e:
+                    return _not_checked(e, f"{case[kind]} {option}".strip() + ": ")
                 counts[verdict] += 1
                 cells.append(f"{verdict} {max(differences):.1e}" if any(differences) else verdict)
             print(f"{case[kind]:<{first}}  {option:<{width}}  {cells[0]:<16}  {cells[1]}", flush=True)
