@@ -121,8 +121,15 @@ class MultiplierTest(Case):
         self.assertIsInstance(got, list)
         self.assertBits(np.concatenate(got), want)
 
+        # Lists of numbers too, of which an empty one has no type.
+        plain = {name: [*(row.tolist() for row in x), []] for name, x in lists.items()}
+        last = {"group_ids": [*r.group_ids.tolist(), 0], "seq_offsets": None}
+        got = self.call(mask=[*(row.tolist() for row in masks), []], **last, **plain)
+        self.assertBits(np.concatenate(got), want)
         for name, x in lists.items():
             lists[name] = padded(x, 9)
+        got = self.call(mask=padded(masks), seq_offsets=None, **{name: x.tolist() for name, x in lists.items()})
+        self.assertBits(got, padded(rows(r, want)))
         for mask in (padded(masks), padded(masks).astype(np.float32)):
             got = self.call(mask=mask, seq_offsets=None, **lists)
             self.assertBits(got, padded(rows(r, want)))
@@ -384,6 +391,39 @@ class MultiplierTest(Case):
             with self.subTest(message), self.assertRaises(reweight.InputError) as caught:
                 self.call(**change)
             self.assertTrue(str(caught.exception).startswith(message), caught.exception)
+        ids, B = r.token_ids, len(r.group_ids)
+        odd = {
+            "seq_offsets is [0.0, 2.5, 6272.0], want a list of integers": {"seq_offsets": [0, 2.5, 6272]},
+            "seq_offsets is [[0, 6272]], want a list of integers": {"seq_offsets": [[0, 6272]]},
+            "seq_offsets is a list of other things": {"seq_offsets": [0, None, 6272]},
+            f"token_ids[0] is {ids[0] + 0.5}, want an integer": {"token_ids": ids + 0.5},
+            "token_ids has the type <U": {"token_ids": ids.astype(str)},
+            "old_logprobs has the type complex64, want numbers": {"old_logprobs": r.old_logprobs + np.complex64(1)},
+            "entropy has the shape [], want [6272] like mask": {"entropy": 1.0},
+            "entropy has the type <U1, want numbers": {"entropy": "x"},
+            "entropy is a list of other things than numbers": {"entropy": [[1.0], [2.0, 3.0]]},
+            "weights has the shape [], want [6272] like mask": {"weights": 1.0},
+            f"group_ids is an int, want {B}, one per trajectory": {"group_ids": 5},
+            f"group_ids has the shape [{B}, 1], want [{B}], one element": {"group_ids": r.group_ids[:, None]},
+            "group_ids has other elements than integers or strings": {"group_ids": [None, *r.group_ids[1:].tolist()]},
+            "group_ids has other elements than integers": {"group_ids": np.where(r.group_ids == 0, np.nan, r.group_ids)},
+            "rollout_ids has other elements than integers or strings": {"rollout_ids": [None] * B},
+            f"rewards has the shape [{B}, 1], want [{B}], one element": {"rewards": r.rewards[:, None]},
+            "rewards has other elements than numbers": {"rewards": ["none"] * B},
+        }
+        for message, change in odd.items():
+            with self.subTest(message), self.assertRaises(reweight.InputError) as caught:
+                self.call(**change)
+            self.assertTrue(str(caught.exception).startswith(message), caught.exception)
+        for message, mask in (
+            ("mask is None, want an array", None),
+            ("mask is a list, want rows of tokens", [1, 1]),
+            ("mask is a list of other things than numbers", [[1], [None]]),
+        ):
+            with self.subTest(message), self.assertRaisesRegex(reweight.InputError, f"^{message}"):
+                token_advantages(None, mask)
+        with self.assertRaisesRegex(TypeError, "^credit is a str, want a Credit$"):
+            self.call(credit="actfocus")
         lists = [np.zeros(3), np.zeros(2)]
         message = r"entropy has rows of the shapes \[\[2\], \[3\]\], want \[\[3\], \[2\]\] like mask"
         with self.assertRaisesRegex(ValueError, message):
@@ -394,6 +434,18 @@ class MultiplierTest(Case):
             with self.subTest(tags), self.assertRaisesRegex(ValueError, "tags is .*, want .*what opens and what closes an action"):
                 Credit(tags=tags)
         Credit(tags=[np.arange(2), (3,)])
+        for options in None, 5, [("gtpo", {})], {"gtpo": None}:
+            with self.subTest(options), self.assertRaisesRegex(reweight.InputError, "^options is .*, want options by entries, such as"):
+                Credit("gtpo", options)
+        for folder in None, 5, "":
+            with self.subTest(folder), self.assertRaisesRegex(reweight.InputError, f"^dir is {folder!r}, want the name of a folder"):
+                Credit(dir=folder)
+        for every in True, -1, 1.5:
+            with self.subTest(every), self.assertRaisesRegex(reweight.InputError, f"^save_every is {every}, want a number of batches"):
+                Credit(save_every=every)
+        ragged = Credit("actfocus", action=lambda ids, texts, tokenizer: [[True], [True, False]])
+        with self.assertRaisesRegex(reweight.InputError, "^action returned a list of lists, want one value per token"):
+            self.call(credit=ragged)
         with self.assertRaisesRegex(ValueError, "tokenizer is 'gpt2', want an object that decodes token ids"):
             Credit(tokenizer="gpt2")
 
@@ -538,7 +590,7 @@ class MultiplierTest(Case):
             (states[:3], "anchors has 3 elements, want 4, the states before the turns of each trajectory"),
             ([["a"], *states[1:]], "anchors[0] has 1 states, want 3, one for each turn of the trajectory"),
             ([states[0], "abc", *states[2:]], f"anchors[1] is a str, {of_turn}"),
-            ([states[0], [1, 2.5, 3], *states[2:]], f"anchors[1] is a list, {of_turn}"),
+            ([states[0], [1, 2.5, 3], *states[2:]], "anchors[1, 1] is a float, want an integer or a string"),
         ):
             with self.subTest(message), self.assertRaises(reweight.InputError) as caught:
                 token_advantages(None, lost, sampled=mask, rewards=rewards, span_rewards=turns, anchors=wrong, group_ids=[5] * 4, **more)
@@ -578,8 +630,8 @@ class MultiplierTest(Case):
             ([turns[0], None, *turns[2:]], f"span_rewards[1] is None, {of_turn}"),
             ([turns[0], 1.5, *turns[2:]], f"span_rewards[1] is a float, {of_turn}"),
             ([turns[0], "abc", *turns[2:]], f"span_rewards[1] is a str, {of_turn}"),
-            ([turns[0], ["1", "2", "3"], *turns[2:]], f"span_rewards[1] is a list, {of_turn}"),
-            ([turns[0], [1, None, 3], *turns[2:]], f"span_rewards[1] is a list, {of_turn}"),
+            ([turns[0], ["1", "2", "3"], *turns[2:]], "span_rewards[1, 0] is a str, want a number"),
+            ([turns[0], [1, None, 3], *turns[2:]], "span_rewards[1, 1] is None, want a number"),
             ([turns[0], [[1], [2], [3]], *turns[2:]], f"span_rewards[1] is a list, {of_turn}"),
             ([turns[0], [[1], [2, 3], 4], *turns[2:]], f"span_rewards[1] is a list, {of_turn}"),
             ([turns[0], {1: 2}, *turns[2:]], f"span_rewards[1] is a dict, {of_turn}"),

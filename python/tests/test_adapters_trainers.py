@@ -423,7 +423,7 @@ class PrimeRLTest(TrainerCase):
         self.assertGreater(len(of_turns), len(traces))
         got = [a for trace in traces for node in trace.nodes for a in node.advantages or []]
         np.testing.assert_allclose(got, reweight.turn_returns(part)[r.mask[keep]], atol=1e-6)
-        for row, problem in ((of_turns, "numbers, want"), (None, "is None, want a list of numbers"), (["x"], "is a list, want|want a list of numbers")):
+        for row, problem in ((of_turns, "numbers, want"), (None, "is None, want a list of numbers"), (["x"], "is a str, want a number|want a list of numbers")):
             traces[0].info = {"turn_rewards": row} if row else {}
             with self.assertRaisesRegex(reweight.InputError, problem + '.*in prime-rl, an environment writes the rewards of turns to info'):
                 asyncio.run(self.algorithm.finalize_group(self.groups[0]))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 import reweight
 
+from .._errors import described
 from . import _tags
 from ._credit import Credit
 from ._layout import Layout, to_numpy
@@ -116,6 +117,8 @@ def token_advantages(
     Raises InputError, a ValueError, naming the argument, if one is missing or has another shape than
     mask, and, with credit.not_finite "error", if a value that is read is not finite.
     """
+    if not isinstance(credit, Credit):
+        raise TypeError(f"credit is {described(credit)}, want a Credit")
     if aggregation not in AGGREGATIONS:
         raise reweight.InputError("aggregation", f'is "{aggregation}", want one of [{" ".join(AGGREGATIONS)}]')
     layout, wanted = Layout(mask, seq_offsets), credit.reads
@@ -149,14 +152,12 @@ def token_advantages(
     elif token_ids is None:
         raise reweight.InputError("token_ids", "is None, want the ids in which the tags of actions are found")
     else:
-        ids = layout.pack("token_ids", token_ids).astype(np.int64, copy=False)
+        ids = _ids(layout, token_ids)
         rows["role"], ambiguous = _roles(response, ids, layout.offsets, credit, credit.tokenizer or tokenizer)
         rows["ambiguous"] = np.array([ambiguous])
     for name, x in (("group_ids", group_ids), ("rollout_ids", rollout_ids), ("rewards", rewards)):
         if x is not None:
-            if len(x) != len(layout.lengths):
-                raise reweight.InputError(name, f"has {len(x)} elements, want {len(layout.lengths)}, one per trajectory")
-            rows[name] = to_numpy(x).astype(np.float32) if name == "rewards" else to_numpy(x)
+            rows[name] = _of_trajectories(name, x, len(layout.lengths))
     if "span_rewards" in wanted:
         rows["span_rewards"], sums = of_turns(span_rewards, response, kept, layout.offsets)
         if rewards is not None:  # else the scheme says so
@@ -164,7 +165,7 @@ def token_advantages(
             rows["rewards"] = np.where(per_trajectory(kept, layout.offsets, np.int64) > 0, rows["rewards"], rows["returns"])
     if "anchors" in wanted:
         rows["anchors"] = states(anchors, response, kept, layout.offsets)
-        if rewards is not None:
+        if rewards is not None and len(layout.lengths):
             spans = reweight.spans_from_mask(response, layout.offsets)
             ends = np.array([np.max(spans[a:b][kept[a:b]], initial=-1) for a, b in zip(layout.offsets, layout.offsets[1:])], np.int64)
             last = np.searchsorted(np.unique(spans[kept]), ends[ends >= 0])
@@ -198,6 +199,40 @@ def token_advantages(
     return layout.unpack(made[first : first + len(kept)])
 
 
+def _ids(layout: Layout, token_ids: Any) -> npt.NDArray[np.int64]:
+    given = layout.pack("token_ids", token_ids)
+    with np.errstate(invalid="ignore"):
+        ids = given.astype(np.int64, copy=False)
+    if ids is not given and (ids != given).any():
+        at = int((ids != given).argmax())
+        raise reweight.InputError("token_ids", f"is {given[at]}, want an integer", at)
+    return ids
+
+
+def _of_trajectories(name: str, x: Any, count: int) -> npt.NDArray[Any]:
+    """Returns rewards, which are None or NaN where there are none, or the ids of groups or rollouts."""
+    found = f"has {len(x)} elements" if hasattr(x, "__len__") else f"is {described(x)}"
+    if not hasattr(x, "__len__") or len(x) != count:
+        raise reweight.InputError(name, f"{found}, want {count}, one per trajectory")
+    if isinstance(x, (list, tuple)):
+        x = [v.item() if hasattr(v, "item") and np.ndim(v) == 0 else v for v in x]
+    want = "numbers" if name == "rewards" else "integers or strings"
+    try:
+        made: npt.NDArray[Any] = to_numpy(x)
+        if name == "rewards":
+            with np.errstate(over="ignore"):
+                made = made.astype(np.float32)
+        elif made.dtype.kind == "f" and np.isnan(made).any():  # which would be one group
+            raise ValueError
+        else:
+            np.unique(made)
+    except (TypeError, ValueError):  # lists of different lengths, or None beside others, which have no order
+        raise reweight.InputError(name, f"has other elements than {want}, want one per trajectory") from None
+    if made.shape != (count,):
+        raise reweight.InputError(name, f"has the shape {list(made.shape)}, want [{count}], one element per trajectory")
+    return made
+
+
 # What a file of a batch has besides, where it is known.
 _SAVED = ("ref_logprobs", "ref_energy", "ref_entropy", "rollout_logprobs", "token_rewards")
 _PER_TOKEN = (
@@ -215,7 +250,7 @@ def _looked_at(
     per_token: Dict[str, Any] = {name: rows[name] for name in ("old_logprobs", "entropy") if name in rows}
     role, maker = rows["role"], step._maker()
     if token_ids is not None:
-        per_token["token_ids"] = layout.pack("token_ids", token_ids).astype(np.int64)
+        per_token["token_ids"] = _ids(layout, token_ids)
     weights = [step.made[e.name][own] for e in step.entries if e.kind == "weight"] + [rows[n] for n in ("weights",) if n in rows]
     factors = [step.made[e.name][own] for e in step.entries if e.kind == "factor"]
     if weights or not factors:

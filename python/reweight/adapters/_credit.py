@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, FrozenSet, Mapping, Optional, Sequence, Tuple, Union
 
@@ -117,6 +118,8 @@ class Credit:
         if (rest or "uniform") == "uniform":  # which is what the trainer does
             step.entries = ()
         names = [e.name for e in step.entries]
+        if not isinstance(self.options, Mapping) or not all(isinstance(of, Mapping) for of in self.options.values()):
+            raise reweight.InputError("options", f'is {self.options!r}, want options by entries, such as {{"gtpo": {{"bonus": 0.2}}}}')
         for name, options in self.options.items():
             if name in _ARGUMENTS:
                 raise reweight.InputError("options", f"has {name}, whose options are arguments of Credit: {', '.join(_ARGUMENTS[name])}")
@@ -298,9 +301,11 @@ class Credit:
             self.pairs()
         if self.tokenizer is not None and not hasattr(self.tokenizer, "decode"):
             raise reweight.InputError("tokenizer", f"is {self.tokenizer!r}, want an object that decodes token ids")
+        if not isinstance(self.dir, (str, os.PathLike)) or not os.fspath(self.dir):
+            raise reweight.InputError("dir", f"is {self.dir!r}, want the name of a folder")
         for argument, what in ("show_every", "pages"), ("save_every", "files"):
             value = getattr(self, argument)
-            if not isinstance(value, int) or value < 0:
+            if type(value) is not int or value < 0:
                 raise reweight.InputError(argument, f"is {value!r}, want a number of batches, or 0 for no {what}")
 
 

@@ -204,8 +204,11 @@ def states(given: Any, sampled: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool
     first = 0
     for q, n in enumerate(counts):
         row = given[q].tolist() if hasattr(given[q], "tolist") else given[q]
-        if not isinstance(row, (list, tuple)) or not all(isinstance(x, (str, int, np.integer)) for x in row):
+        if not isinstance(row, (list, tuple)):
             raise reweight.InputError("anchors", f"is {described(row)}, want a list of integers or strings, one for each turn of the trajectory", q)
+        for k, x in enumerate(row):
+            if not isinstance(x, (str, int, np.integer)):
+                raise reweight.InputError("anchors", f"is {described(x)}, want an integer or a string", (q, k))
         if n not in (0, len(row)):
             raise reweight.InputError("anchors", f"has {len(row)} states, want {n}, one for each turn of the trajectory", q)
         found_states += [str(x) for x, there in zip(row, alive[first : first + n]) if there]
@@ -243,6 +246,9 @@ def numbers(row: Any, q: int) -> npt.NDArray[np.float32]:
         x = to_numpy(row)
     except (TypeError, ValueError):  # of lists of different lengths
         x = np.asarray(None)
+    for k, value in enumerate(row if x.ndim != 0 and isinstance(row, (list, tuple)) else ()):
+        if value is None or isinstance(value, str):
+            raise reweight.InputError("span_rewards", f"is {described(value)}, want a number", (q, k))
     if x.ndim != 1 or x.dtype.kind not in "fiub":
         raise reweight.InputError("span_rewards", f"is {described(row)}, want a list of numbers, one for each turn of the trajectory", q)
     with np.errstate(over="ignore"):

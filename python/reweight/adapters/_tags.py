@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 import reweight
 
+from .._errors import described
 from .._generated import TAG_PRESETS
 from ._layout import to_numpy
 
@@ -325,7 +326,11 @@ def labelled(
         own = ids[begin:end].tolist()
         if tokenizer is not None:
             texts.update({i: decoded(tokenizer, i) for i in set(own).difference(texts)})
-        made = to_numpy(label(own, [texts[i] for i in own] if tokenizer is not None else [], tokenizer))
+        given = label(own, [texts[i] for i in own] if tokenizer is not None else [], tokenizer)
+        try:
+            made = to_numpy(given)
+        except (TypeError, ValueError):  # of lists of different lengths
+            raise reweight.InputError("action", f"returned {described(given)} of lists, want one value per token") from None
         if made.shape != (len(own),):
             raise reweight.InputError("action", f"returned the shape {list(made.shape)}, want [{len(own)}], one per token")
         found[begin:end] = as_roles("action", "returned", made)
