@@ -7,11 +7,14 @@ import contextlib
 import importlib.metadata
 import io
 import itertools
+import json
 import sys
+import tempfile
 import threading
 import unittest
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from unittest import mock
 
@@ -19,7 +22,7 @@ import numpy as np
 
 import reweight
 from adapter_rollouts import Case, padded, prompts, rows
-from reweight.adapters import Credit, HookError
+from reweight.adapters import Credit, HookError, ms_swift
 from support import needs_torch, torch
 
 ESTIMATED = Credit(entropy="surprisal")
@@ -517,6 +520,27 @@ class SkyRLTest(TrainerCase):
                 RayPPOTrainer(config).compute_advantages_and_returns(data)
         self.assertEqual([row.tolist() for row in given.call_args.kwargs["prompt_ids"]], [[8, 9], [8, 9]])
 
+    def test_files(self):
+        """A response that is shorter than others stands behind its prompt, a part of which is in its columns before it."""
+        mask = torch.tensor([[1, 1, 1], [0, 1, 1], [0, 0, 1], [1, 0, 1]])
+        ids = torch.tensor([[2, 3, 4], [9, 3, 4], [8, 9, 4], [2, 3, 4]])
+        made, folder = [], tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for save_every in 0, 1:
+            stand_in, RayPPOTrainer, config = skyrl()
+            self.install("skyrl", stand_in, Credit("actfocus", tags=None, dir=folder.name, save_every=save_every))
+            data = skyrl_batch("aabb", torch.ones(4, 3), mask, ids, -torch.ones(4, 3), -torch.ones(4, 3), mask * 1.0)
+            data["response_mask"][:3] = mask[:3]
+            data["sequences"][1, :3] = torch.tensor([0, 7, 8])
+            data["sequences"][2, :3] = torch.tensor([0, 0, 7])
+            data["attention_mask"] = (data["sequences"] != 0).long()
+            made.append(RayPPOTrainer(config).compute_advantages_and_returns(data)["advantages"])
+        self.assertEqual(made[0].tolist(), made[1].tolist())
+        [file] = Path(folder.name).iterdir()
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        self.assertEqual([line["token_ids"] for line in lines], [[7, 8, 9, 2, 3, 4], [7, 8, 9, 3, 4], [7, 8, 9, 4], [7, 8, 9, 2, 3, 4]])
+        self.assertEqual([line["role"] for line in lines], [[0, 0, 0, 2, 2, 2], [0, 0, 0, 2, 2], [0, 0, 0, 2], [0, 0, 0, 2, 0, 2]])
+
     def test_refused(self):
         for change, step_wise, credit, message in (
             ({"policy_loss_type": "clip_cov"}, False, ESTIMATED, "trainer.algorithm.policy_loss_type=clip_cov was not tested"),
@@ -530,6 +554,40 @@ class SkyRLTest(TrainerCase):
             self.install("skyrl", stand_in, credit)
             with self.assertRaisesRegex(ValueError, message):
                 RayPPOTrainer(config)
+
+
+@needs_torch
+class MsSwiftTest(unittest.TestCase):
+    def test_files(self):
+        """The columns of a micro-batch are as many as its longest completion needs: before others they hold prompts."""
+        ids = torch.tensor([[0, 7, 8, 9, 2, 3, 4], [0, 0, 7, 8, 9, 3, 4]]), torch.tensor([[0, 7, 8, 9, 2, 3, 0], [7, 8, 9, 4, 0, 0, 0]])
+        masks = torch.tensor([[1, 1, 1], [0, 1, 1]]), torch.tensor([[0, 1, 1, 0], [1, 0, 0, 0]])
+        made = []
+        for save_every in 0, 1:
+            with tempfile.TemporaryDirectory() as folder, mock.patch("reweight.adapters.trl._parts", lambda part: [part]):
+                encoded = []
+                for row, mask in zip(ids, masks):
+                    there = torch.full(mask.shape, -0.5)
+                    batch = SimpleNamespace(
+                        completion_mask=mask != 0, truncated_mask=torch.zeros(2) != 0, advantages=torch.tensor([[1.0], [-1]]), old_per_token_logps=there,
+                        teacher_per_token_logps=None,
+                    )  # fmt: skip
+                    encoded.append({"grpo_batch": batch, "model_inputs": {"input_ids": row, "attention_mask": (row != 0).long()}})
+                trainer = SimpleNamespace(
+                    dynamic_num_samples=False, accelerator=SimpleNamespace(process_index=0, num_processes=1, is_main_process=True), loss_type="dapo",
+                    overlong_filter=False, template=SimpleNamespace(tokenizer=None), model=None, beta=0, num_generations=4, _metrics=mock.MagicMock(),
+                    _get_per_token_logps_and_entropies=lambda model, inputs, batch, **_: (None, torch.ones(batch.completion_mask.shape)),
+                    _rewards_per_func=torch.tensor([[1.0], [0], [2], [0]]), reward_weights=torch.ones(1), state=SimpleNamespace(global_step=0),
+                    args=SimpleNamespace(run_name="run", output_dir=folder),
+                )  # fmt: skip
+                credit = Credit("actfocus", tags=([2], [3]), dir=folder, save_every=save_every)
+                with contextlib.redirect_stderr(io.StringIO()):
+                    ms_swift._credited(trainer, encoded, credit, mock.Mock())
+                made.append([one["grpo_batch"].advantages.tolist() for one in encoded])
+                lines = [json.loads(line) for file in Path(folder).iterdir() for line in file.read_text().splitlines()]
+        self.assertEqual(made[0], made[1])
+        self.assertEqual([line["token_ids"] for line in lines], [[7, 8, 9, 2, 3, 4], [7, 8, 9, 3, 4], [7, 8, 9, 2, 3], [7, 8, 9, 4]])
+        self.assertEqual([line["reward"] for line in lines], [1, 0, 2, 0])
 
 
 @needs_torch

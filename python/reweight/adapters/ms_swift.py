@@ -116,28 +116,33 @@ def _credited(trainer: Any, encoded: List[Dict[str, Any]], credit: Credit, repor
 
     sampled = rows(lambda batch: batch.completion_mask)
     whole = [row for one in encoded for row in one["model_inputs"]["input_ids"]]
-    entropy = prompts = None
+    entropy, prompts, before = None, None, [0] * len(sampled)  # columns before a completion, of its prompt
     if credit.saves_next or "entropy" in credit.reads:
         with torch.no_grad():
             method = functools.partial(trainer._get_per_token_logps_and_entropies, trainer.model, compute_entropy=True)
             entropy = [row for one in encoded for row in method(one["model_inputs"], one["grpo_batch"])[1]]
     if credit.wants_prompts:
         there = [row != 0 for one in encoded for row in one["model_inputs"]["attention_mask"]]
-        first = [len(ids) - len(mask) + int(mask.int().argmax()) for ids, mask in zip(whole, sampled)]
-        prompts = [ids[:end][kept[:end]] for ids, kept, end in zip(whole, there, first)]
+        before = [int(mask.int().argmax()) for mask in sampled]
+        ends = [len(ids) - len(mask) + n for ids, mask, n in zip(whole, sampled, before)]
+        prompts = [ids[:end][kept[:end]] for ids, kept, end in zip(whole, there, ends)]
+
+    def cut(x: List[Any]) -> List[Any]:
+        return [row[n:] for row, n in zip(x, before)]
+
     aggregation = _AGGREGATIONS[trainer.loss_type]
     log: Dict[str, float] = {}
     made = token_advantages(
-        rows(lambda batch: batch.advantages.expand_as(batch.completion_mask)),
-        rows(lambda batch: batch.completion_mask & ended(batch)),
-        sampled=sampled,
+        cut(rows(lambda batch: batch.advantages.expand_as(batch.completion_mask))),
+        cut(rows(lambda batch: batch.completion_mask & ended(batch))),
+        sampled=cut(sampled),
         credit=credit,
         aggregation=aggregation,
-        token_ids=[ids[-len(mask) :] for ids, mask in zip(whole, sampled)],
+        token_ids=cut([ids[-len(mask) :] for ids, mask in zip(whole, sampled)]),
         tokenizer=trainer.template.tokenizer,
-        old_logprobs=rows(lambda batch: batch.old_per_token_logps),
-        ref_logprobs=None if trainer.beta == 0 else rows(lambda batch: batch.ref_per_token_logps),
-        entropy=entropy,
+        old_logprobs=cut(rows(lambda batch: batch.old_per_token_logps)),
+        ref_logprobs=None if trainer.beta == 0 else cut(rows(lambda batch: batch.ref_per_token_logps)),
+        entropy=None if entropy is None else cut(entropy),
         rewards=trl._rewards(trainer, [trainer._rewards_per_func], len(sampled), rank, credit),
         group_ids=[(rank * len(sampled) + row) // trainer.num_generations for row in range(len(sampled))],
         gather=lambda part: (trl._parts(part), rank),
@@ -145,6 +150,7 @@ def _credited(trainer: Any, encoded: List[Dict[str, Any]], credit: Credit, repor
         log=log,
         batch_name=batch_name(trainer.args.run_name or trainer.args.output_dir, trainer.state.global_step + 1),
     )
+    made = [torch.nn.functional.pad(row, (n, 0)) for row, n in zip(made, before)]
     for batch in batches:
         of_batch, made = made[: len(batch.completion_mask)], made[len(batch.completion_mask) :]
         batch.advantages = torch.stack(of_batch)

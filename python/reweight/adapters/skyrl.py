@@ -112,18 +112,20 @@ def _reweigh(trainer: Any, data: Any, credit: Credit, report: Report) -> None:
         last = torch.tensor(data.metadata["is_last_step"][:rows])
     ends = (last.nonzero()[:, 0] + 1).tolist()
     first = [0, *ends[:-1]]
+    before, prompts = [0] * len(first), None  # columns of the first row that hold its prompt, or nothing
+    if credit.wants_prompts:
+        wholes, answers = data["attention_mask"].sum(-1), data["response_mask"].sum(-1)
+        prompts = [data["sequences"][i].flip(0)[answers[i] : wholes[i]].flip(0) for i in first]
+        before = [width - int(answers[i]) for i in first]
 
     def joined(x: Any) -> Any:
         """Rows as trajectories, whose rows are one after another, with a token between."""
         x = torch.nn.functional.pad(x[:rows, -width:], (0, 1))
-        return [x[begin:end].flatten() for begin, end in zip(first, ends)]
+        return [x[begin:end].flatten()[n:] for begin, end, n in zip(first, ends, before)]
 
-    rewards, turns, prompts = data["rewards"][:rows].sum(-1)[last], None, None
+    rewards, turns = data["rewards"][:rows].sum(-1)[last], None
     if "span_rewards" in credit.reads:
         turns, rewards = list(map(_of_turns, joined(data["rewards"]), joined(data["loss_mask"]))), torch.zeros(len(ends))
-    if credit.wants_prompts:
-        wholes, answers = data["attention_mask"].sum(-1), data["response_mask"].sum(-1)
-        prompts = [data["sequences"][i].flip(0)[answers[i] : wholes[i]].flip(0) for i in first]
     aggregation = _AGGREGATIONS.get(algorithm.loss_reduction, algorithm.loss_reduction)
     old, groups = data["action_log_probs"], [uids[i] for i in first]
     log: Dict[str, float] = {}
@@ -144,6 +146,7 @@ def _reweigh(trainer: Any, data: Any, credit: Credit, report: Report) -> None:
         log=log,
     )
     advantages = data["advantages"].clone()  # which may be the returns too
+    made = [torch.nn.functional.pad(row, (n, 0)) for row, n in zip(made, before)]
     advantages[:rows] = torch.cat(made).view(rows, -1)[:, :-1]
     data["advantages"] = advantages
     trainer.all_metrics.update(log)
