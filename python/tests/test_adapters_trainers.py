@@ -88,6 +88,36 @@ class TrainerCase(Case):
 
 
 
+@needs_torch
+class FilesTest(TrainerCase):
+    """What Credit(save_every=1) writes of trainers whose arrays begin with the second token of a sequence, or that need no
+    token ids for the scheme."""
+
+    def lines(self, folder):
+        return [json.loads(line) for file in Path(folder).iterdir() for line in file.read_text().splitlines()]
+
+    def test_openrlhf(self):
+        openrlhf = importlib.import_module("reweight.adapters.openrlhf")
+        sequences, mask = torch.tensor([[7, 8, 2, 3], [8, 9, 2, 0]]), torch.tensor([[0, 1, 1], [0, 1, 0]])
+        e = SimpleNamespace(sequences=sequences, action_mask=mask, advantages=mask.float(), action_log_probs=-mask / 2, rewards=torch.ones(2), index=[0, 1], info={})
+        args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type="ppo", loss_agg_mode="token-mean"), rollout=SimpleNamespace(n_samples_per_prompt=2))
+        with tempfile.TemporaryDirectory() as folder:
+            credit = Credit("uniform", tags=None, save_every=1, dir=folder)
+            openrlhf._reweigh(SimpleNamespace(args=args, tokenizer=None, credit_report=mock.Mock()), [e], credit)
+            self.assertEqual([line["token_ids"] for line in self.lines(folder)], [[7, 8, 2, 3], [8, 9, 2]])
+
+    def test_nemo_rl(self):
+        NeMoRLTest.setUp(self)
+        with tempfile.TemporaryDirectory() as folder:
+            self.install("nemo_rl", self.modules, Credit("rloo", save_every=1, dir=folder))
+            NeMoRLTest.step(self)
+            found = [line["token_ids"] for line in self.lines(folder)]
+        whole = [row.tolist() for row in rows(self.rollouts, self.rollouts.token_ids)]
+        self.assertEqual(len(found), len(whole))
+        for ids, want in zip(found, whole):
+            self.assertEqual(ids, want[: len(ids)])
+
+
 class NeMoRLTest(TrainerCase):
     """[B, S] of whole sequences; the log-probability at a position is that of its token, and
     the first position has none."""

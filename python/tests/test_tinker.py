@@ -3,10 +3,14 @@ the advantages against the papers' formulas in float64."""
 
 import asyncio
 import contextlib
+import dataclasses
 import importlib.util
 import io
+import json
+import pathlib
 import random
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -249,6 +253,19 @@ class Datums(unittest.TestCase):
         for datum, (_, t) in [*zip(whole, [(0, i % 4) for i in range(8)]), *zip(parts, names)]:
             [advantages], [mask] = of([datum], "advantages"), of([datum], "mask")
             np.testing.assert_allclose(advantages, mask * (rewards[t] - (2 - rewards[t]) / 3), rtol=1e-6)
+
+    def test_files(self):
+        """A file of a batch has whole sequences, the first token too, which is no target, whatever the scheme reads."""
+        for credit in Credit("rloo"), CREDIT:
+            datums = self.datums()
+            with tempfile.TemporaryDirectory() as folder:
+                adapter.credit_datums(datums, [0] * 4 + [1] * 4, [0.0, 1.0, 1.0, 0.0] * 2, dataclasses.replace(credit, save_every=1, dir=folder))
+                [file] = pathlib.Path(folder).iterdir()
+                found = [json.loads(line)["token_ids"] for line in file.read_text().splitlines()]
+            self.assertEqual(len(found), 8)
+            for ids, datum, targets in zip(found, datums, of(datums, "target_tokens")):
+                self.assertEqual(ids, [*datum.model_input.to_ints()[:1], *targets.astype(int).tolist()][: len(ids)])
+                self.assertEqual(ids[:3], [10, 11, 12])
 
     def test_errors(self):
         """What is wrong is said before anything is changed."""

@@ -104,7 +104,7 @@ def install(
                 mask,
                 credit=credit,
                 aggregation=aggregation,
-                token_ids=_token_ids(batch, mask) if credit.wants_actions else None,
+                token_ids=_token_ids(batch, mask) if credit.wants_actions or credit.wants_prompts else None,
                 old_logprobs=logprobs,
                 ref_logprobs=reference if "ref_logprobs" in credit.reads else None,
                 rewards=rewards,

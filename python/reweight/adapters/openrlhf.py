@@ -157,6 +157,7 @@ def _reweigh(maker: Any, experiences: List[Any], credit: Credit) -> None:
         rewards=rows("rewards"),
         # A sample's index counts the samples in the order of their prompts.
         group_ids=[i // maker.args.rollout.n_samples_per_prompt for i in rows("index")],
+        prompt_ids=[row[:1] for row in rows("sequences")] if credit.wants_prompts else None,
         log=log,
     )
     of_samples = iter(made)

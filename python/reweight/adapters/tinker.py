@@ -99,12 +99,13 @@ def credit_datums(
         spread("mask"),
         credit=credit,
         aggregation="token_sum",
-        token_ids=spread("target_tokens") if credit.wants_actions else None,
+        token_ids=spread("target_tokens") if credit.wants_actions or credit.wants_prompts else None,
         tokenizer=tokenizer,
         old_logprobs=spread("logprobs"),
         rewards=[rewards[of_one[0]] for of_one in joined.values()],
         span_rewards=None if span_rewards is None else [span_rewards[of_one[0]] for of_one in joined.values()],
         group_ids=[groups[of_one[0]] for of_one in joined.values()],
+        prompt_ids=[_first(datums[of_one[0]]) for of_one in joined.values()] if credit.wants_prompts else None,
         log=log,
     )
     for of_one, row in zip(joined.values(), made):
@@ -135,6 +136,11 @@ def _turns(trajectory: Any) -> Tuple[List[float], float]:
         else:
             before += transition.reward
     return turns, before
+
+
+def _first(datum: Any) -> Any:
+    """Returns the first token of the model's input, which is no target; nothing if it is an image."""
+    return np.array(getattr(datum.model_input.chunks[0], "tokens", ())[:1], np.int64)
 
 
 def _row(at: int, datum: Any) -> Dict[str, Any]:
