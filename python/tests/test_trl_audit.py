@@ -105,6 +105,16 @@ class Audits(unittest.TestCase):
         options = {**({"beta": 2.0} if "actfocus" in scheme else {}), **({"guard": 0.0} if "aem" in scheme else {}), **options}
         return Credit(scheme, **{"audit_every": every, "dir": str(self.folder / "credit"), **options})
 
+    def test_nothing_measured(self):
+        """Groups with one success say nothing: the weights are 1, which is said once."""
+        one = lambda completions, **_: [float(i % 6 == 1) for i in range(len(completions))]  # noqa: E731
+        it = made(self.credit("measured"), self.folder / "run", reward_funcs=one, per_device_train_batch_size=24, num_generations=6)
+        said = trained(it)
+        self.assertEqual(said.count("the weights are measured from now on"), 1, said)
+        for entry in log_of(it):
+            self.assertEqual([entry[f"credit/audit/weight_{part}"] for part in PARTS], [1, 1, 1])
+        self.assertEqual(entry["credit/audit/prompts"], 16)
+
     def test_training_is_the_same(self):
         """The weights of a run with audits, to the last bit, its log, and the state of everything that draws numbers."""
         from transformers import LlamaForCausalLM

@@ -53,7 +53,7 @@ class RunAudit:
         self.parts = parts_of_turns(credit.audit_turns) or PARTS
         self.weights = dict.fromkeys(self.parts, 1.0)
         self.verdict, self.name = "", ""
-        self.warned = False
+        self.warned = self.measures = False
 
     def due(self) -> bool:
         """Counts a batch, and says whether it is one to audit: the first, and each multiple of every."""
@@ -194,9 +194,9 @@ class RunAudit:
                 self.verdict = report.verdict
                 self.report.say(f"by the audits until now: {report.advice}")
         if self.credit.measured and total.counted >= ENOUGH:
-            if self.rank == 0 and set(self.weights.values()) == {1.0}:
+            if self.rank == 0 and not self.measures:
                 self.report.say(f"{total.counted} prompts with different rewards are audited: the weights are measured from now on")
-            self.weights = total.shrunk()
+            self.measures, self.weights = True, total.shrunk()
         if self.rank == 0:
             self._write(total)
         return {f"credit/audit/{name}": float(value) for name, value in log.items()}
