@@ -1180,6 +1180,7 @@ class Turns(unittest.TestCase):
         longer, empty = "span_rewards[1] has 4 numbers, want 3", "span_rewards[1] has 0 numbers, want 3"
         nan = "span_rewards[1, 1] is NaN, want a finite number"
         listed = "span_rewards[1] is a list, want a list of numbers, one for each turn"
+        within = "span_rewards[1, 1] is None, want a number"
         text = listed.replace("is a list", "is a str")
         everywhere = (  # what happens to the lists, and the errors of rollout_func and of a reward function
             ("missing", lambda rows: None, none, none),
@@ -1189,7 +1190,7 @@ class Turns(unittest.TestCase):
             ("none of a game", lambda rows: [rows[0], [], *rows[2:]], empty, empty),
             ("NaN", lambda rows: [rows[0], [1, np.nan, 2], *rows[2:]], nan, nan),
             ("NaN in a tensor", lambda rows: [rows[0], torch.tensor([1, np.nan, 2]), *rows[2:]], nan, nan),
-            ("None in a list", lambda rows: [rows[0], [1, None, 2], *rows[2:]], listed, listed),
+            ("None in a list", lambda rows: [rows[0], [1, None, 2], *rows[2:]], within, within),
             ("ragged", lambda rows: [rows[0], [1, [2, 3], 2], *rows[2:]], listed, listed),
             ("a text", lambda rows: [rows[0], "abc", *rows[2:]], text, text),
             ("one more game", lambda rows: [*rows, [1.0]], "span_rewards has 9 elements, want 8", ""),  # TRL has an error of its own

@@ -317,7 +317,7 @@ class Steps(unittest.TestCase):
             for wrong, message in (
                 (None, r"^span_rewards\[1\] is None, want a list of numbers, one for each turn of the trajectory: "),
                 ([], r"^span_rewards\[1\] has 0 numbers, want 2, one for each turn of the trajectory: "),
-                ([1.0, None], r"^span_rewards\[1\] is a list, want a list of numbers, "),
+                ([1.0, None], r"^span_rewards\[1, 1\] is None, want a number"),
                 ([1.0, np.nan], r"^span_rewards\[1, 1\] is NaN, want a finite number: "),
             ):
                 with self.subTest(message), mock.patch.dict(self.rows, turns=[turns[0], wrong, *turns[2:]]):
