@@ -99,7 +99,10 @@ class FilesTest(TrainerCase):
     def test_openrlhf(self):
         openrlhf = importlib.import_module("reweight.adapters.openrlhf")
         sequences, mask = torch.tensor([[7, 8, 2, 3], [8, 9, 2, 0]]), torch.tensor([[0, 1, 1], [0, 1, 0]])
-        e = SimpleNamespace(sequences=sequences, action_mask=mask, advantages=mask.float(), action_log_probs=-mask / 2, rewards=torch.ones(2), index=[0, 1], info={})
+        e = SimpleNamespace(
+            sequences=sequences, action_mask=mask, advantages=mask.float(), action_log_probs=-mask / 2, rewards=torch.ones(2), index=[0, 1],
+            info={},
+        )  # fmt: skip
         args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type="ppo", loss_agg_mode="token-mean"), rollout=SimpleNamespace(n_samples_per_prompt=2))
         with tempfile.TemporaryDirectory() as folder:
             credit = Credit("uniform", tags=None, save_every=1, dir=folder)
