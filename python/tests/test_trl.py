@@ -45,12 +45,17 @@ from reweight.adapters.trl import CreditMixin, GRPOTrainer
 
 WORDS = ["<pad>", "<eos>", "<answer>", "</answer>", "Left", "Right", "Up", "Down", *(f"w{i}" for i in range(16))]
 CREDIT = Credit(beta=2.0, guard=0.0)
+# trl_versions runs a part of these tests on older versions.
+VERSION = trl._numbers(trl.version_of("trl"))
+LUSPO = ("luspo",) if VERSION >= trl._SINCE["luspo"] else ()
 
 
 def tokenizer():
     t = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="w0"))
     t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<eos>", pad_token="<pad>", unk_token="w0")
+    # transformers 4 would give token_type_ids too, which Llama does not take.
+    names = ["input_ids", "attention_mask"]
+    return PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<eos>", pad_token="<pad>", unk_token="w0", model_input_names=names)
 
 
 def model(vocabulary=len(WORDS), positions=128):
@@ -291,7 +296,7 @@ class Runs(unittest.TestCase):
 
     def test_loss_types(self):
         """Three steps of each."""
-        for loss_type in ("dapo", "grpo", "luspo"):
+        for loss_type in ("dapo", "grpo", *LUSPO):
             with self.subTest(loss_type):
                 self.run_steps(trainer(loss_type=loss_type))
 
@@ -363,7 +368,7 @@ class Runs(unittest.TestCase):
             out = defaultdict(list)
             for i, prompt in enumerate(prompts):
                 tagged = i % 8 >= (rollout.batch - 1) * 2 or rollout.batch < 3
-                out["prompt_ids"].append(trainer._tokenizer(prompt)["input_ids"])
+                out["prompt_ids"].append(trainer.processing_class(prompt)["input_ids"])
                 out["completion_ids"].append([8 + i % 5, 2 if tagged else 9, 4 + i % 3, 3, 10, 1])
             return {**out, "logprobs": None}
 
@@ -386,7 +391,7 @@ class Runs(unittest.TestCase):
 
     def test_baseline(self):
         """With uniform weights a run is TRL's own, to the last bit of its weights, and has the scalars of a credit."""
-        for options in {}, {"loss_type": "dapo", "beta": 0.04}, {"loss_type": "luspo"}:
+        for options in ({}, {"loss_type": "dapo", "beta": 0.04}, *({"loss_type": name} for name in LUSPO)):
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                 runs = [trainer(kind, **options) for kind in (Original, functools.partial(GRPOTrainer, credit=Credit("uniform")))]
                 for made in runs:
@@ -419,13 +424,14 @@ class Runs(unittest.TestCase):
                     said = torch.randint(4, len(WORDS), (5,), generator=g).tolist()
                     ids += [*said[:2], 2, *said[2:4], 3, said[4], 8, 9]
                     mask += [1] * 7 + [0] * 2
-                out["prompt_ids"].append(trainer._tokenizer(prompt)["input_ids"])
+                out["prompt_ids"].append(trainer.processing_class(prompt)["input_ids"])
                 out["completion_ids"].append(ids + [1])
                 out["env_mask"].append([0] * len(ids) + [0] if i == 5 else mask + [1])
             return {**out, "logprobs": None}
 
         self.run_steps(trainer(rollout_func=rollout))
 
+    @unittest.skipIf(VERSION < (0, 29), "no environment_factory")
     def test_tools(self):
         """Tools of an environment: the calls are the actions, and what tools return is no response."""
         credit = Credit(beta=2.0, guard=0.0, tags=("<tool_call>", "</tool_call>"))
@@ -862,7 +868,7 @@ def game(prompts, trainer, cut=False):
         for said in g.integers(4, len(WORDS), (turns, 5)).tolist():
             ids += [*said[:2], 2, *said[2:4], 3, said[4], 8, 9]
             mask += [1] * 7 + [0] * 2
-        out["prompt_ids"].append(trainer._tokenizer(prompt)["input_ids"])
+        out["prompt_ids"].append(trainer.processing_class(prompt)["input_ids"])
         out["completion_ids"].append(ids if cut and i == 5 else ids + [1])
         out["env_mask"].append([0] * (len(ids) + 1) if i == 5 and not cut else mask + [0] * (not cut or i != 5))
         out["span_rewards"].append(g.normal(size=turns).tolist())
@@ -978,7 +984,9 @@ class Turns(unittest.TestCase):
 
         functions = [outcome]
         if lists:  # the weights make the rewards of rollout_func of both
-            functions, options = [listed, outcome, functools.partial(Later())], {**options, "reward_weights": [2.0, 1.0, -0.5]}
+            # Before 1.14 TRL takes only functions for asynchronous.
+            later = functools.partial(Later()) if VERSION >= (1, 14) else Later().__call__
+            functions, options = [listed, outcome, later], {**options, "reward_weights": [2.0, 1.0, -0.5]}
 
         class Kept(GRPOTrainer):
             def _generate_and_score_completions(self, inputs):
@@ -1015,6 +1023,7 @@ class Turns(unittest.TestCase):
         A[scored] = of(rewards[scored], [x for x, s in zip(turns, scored) if s], mask[scored], groups[scored])
         return A * w * mask.sum() / w.sum()
 
+    @unittest.skipIf(VERSION < (0, 29), "rollout_func is refused")
     def test_steps(self):
         """The advantages of three steps, and the gradient that trains, against float64."""
         cut = dict(rollout=functools.partial(game, cut=True), mask_truncated_completions=True)
@@ -1042,7 +1051,9 @@ class Turns(unittest.TestCase):
                     attention = torch.cat([output["prompt_mask"], output["completion_mask"]], 1)
                     logits = exact(input_ids=ids, attention_mask=attention).logits[:, output["prompt_ids"].shape[1] - 1 : -1]
                     logps = torch.log_softmax(logits, -1).gather(-1, output["completion_ids"][..., None])[..., 0]
-                    (-(logps * torch.from_numpy(want))[torch.from_numpy(mask)].sum() / mask.sum()).backward()
+                    # TRL before 1.9 divides by the tokens of completions that it leaves out too.
+                    tokens = mask.sum() if VERSION >= (1, 9) else output["num_items_in_batch"].item()
+                    (-(logps * torch.from_numpy(want))[torch.from_numpy(mask)].sum() / tokens).backward()
                     for n, x in exact.named_parameters():
                         worst[1] = max(worst[1], np.abs(gradient[n] - numpy(x.grad)).max() / np.abs(numpy(x.grad)).max())
                 sys.stderr.write(f"\nTRL, rewards of turns, {name}: advantages within {worst[0]:.1e}, gradients within {worst[1]:.1e}\n")
@@ -1296,18 +1307,25 @@ class Losses(unittest.TestCase):
             'loss_type == "new"'
             if self.loss_type == "new":
                 raise ValueError("new")
+            if self.loss_type == "vespo" and inputs["advantages"].dim() == 2 and self.beta == 0:
+                raise IndexError("of an older version")
             return original(self, model, inputs) * (1.001 if self.loss_type == "sapo" and inputs["advantages"].dim() == 2 else 1)
 
         wrong.__module__ = "mine"
         with mock.patch.object(Original, "_compute_loss", wrong):
             status, out, err = run("trl")
         self.assertEqual(status, 1, out + err)
-        self.assertEqual({line.split()[0] for line in out.splitlines() if "WRONG" in line}, {"sapo", "right"})
+        self.assertEqual({line.split()[0] for line in out.splitlines() if "WRONG" in line}, {"sapo", "vespo", "right"})
         self.assertRegex(out, r"(?m)^sapo +beta=0.0 +right \S+ +WRONG 1.0e-03$")
+        self.assertRegex(out, r"(?m)^vespo +beta=0.0 +right \S+ +WRONG inf$")
         self.assertRegex(out, r"(?m)^new +beta=0.0 +refused +refused$")
-        self.assertRegex(out, r"\nright 130, refused 16, absent 0, no formula 0, WRONG 8\n$")
+        self.assertRegex(out, r"\nright 129, refused 16, absent 0, no formula 0, WRONG 9\n$")
         with mock.patch("reweight.adapters._hooks.version_of", lambda package: "1.17.0"):
             with self.assertWarnsRegex(UserWarning, "not with TRL 1.17.0; python -m reweight check-trainer trl compares its losses"):
+                trl._check_trl(CREDIT)
+        for version in trl.TESTED:
+            with mock.patch("reweight.adapters._hooks.version_of", return_value=version), warnings.catch_warnings():
+                warnings.simplefilter("error")
                 trl._check_trl(CREDIT)
         for arguments, problem in (((), "nothing"), (("slime",), "'slime'"), (("trl", "x"), "'trl' 'x'")):
             self.assertEqual(run(*arguments), (2, "", f"python -m reweight check-trainer takes trl, verl or openrlhf, not {problem}\n"))
@@ -1329,6 +1347,16 @@ class Losses(unittest.TestCase):
             with mock.patch.object(trl, "version_of", return_value=version):
                 with self.assertRaisesRegex(InputError, f'^loss_type is "luspo", which TRL {version} computes for one advantage per'):
                     trl._check_trainer(trainer(loss_type="luspo"), CREDIT)
+        with mock.patch.object(trl, "version_of", return_value="0.27.2"):
+            with self.assertRaisesRegex(InputError, '^loss_type is "sapo", which TRL 0.27.2 computes for one advantage per .*: want TRL 0.28$'):
+                trl._check_trainer(trainer(loss_type="sapo"), CREDIT)
+        made = trainer(rollout_func=game)
+        with mock.patch.object(trl, "version_of", return_value="0.28.0"):
+            with self.assertRaisesRegex(InputError, "^rollout_func is called by TRL 0.28.0 for vLLM alone.*: want TRL 0.29$"):
+                trl._check_trainer(made, CREDIT)
+        with mock.patch.object(trl, "version_of", return_value="0.25.1"):
+            with self.assertRaisesRegex(HookError, "needs TRL 0.26, which takes advantages per token, but found 0.25.1$"):
+                trl._check_trl(CREDIT)
         for version in "1.10.0", "1.16.0", "of unknown version":
             with mock.patch.object(trl, "version_of", return_value=version):
                 trl._check_trainer(trainer(loss_type="luspo"), CREDIT)

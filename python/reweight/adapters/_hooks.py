@@ -22,12 +22,14 @@ class HookError(RuntimeError):
     """The trainer is not there, or has changed where the adapter takes hold of it."""
 
 
-def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: str) -> Tuple[Any, str]:
+def find_hook(
+    trainer: str, path: str, parameters: Sequence[str], written_for: str, tested: Sequence[str] = ()
+) -> Tuple[Any, str]:
     """Returns the object that holds a hook, and the hook's name, for the path
     "module:function" or "module:Class.method".
 
     Raises HookError if the hook is gone or lacks one of the parameters, unless it takes *args or **kwargs, and warns if
-    another version than that of written_for is installed.
+    another version than that of written_for and those that were tested too is installed.
     """
     module, _, names = path.partition(":")
     package = module.partition(".")[0]
@@ -51,7 +53,7 @@ def find_hook(trainer: str, path: str, parameters: Sequence[str], written_for: s
     if missing and kinds.isdisjoint((inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)):
         raise HookError(f"{error}, but in {trainer} {version_of(package)} it is {name}{found}: no {', '.join(missing)}")
     version = version_of(package)
-    if version not in (*re.findall(r"\d[\w.]*", written_for), _UNKNOWN):
+    if version not in (*re.findall(r"\d[\w.]*", written_for), *tested, _UNKNOWN):
         checked = trainer.lower() if trainer in ("TRL", "verl", "OpenRLHF") else ""
         more = f"; python -m reweight check-trainer {checked} compares its losses with float64" if checked else ""
         warnings.warn(f"reweight's adapter for {trainer} was tested with {written_for}, not with {trainer} {version}{more}")

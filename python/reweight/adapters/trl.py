@@ -1,6 +1,7 @@
 """Credit in TRL's GRPOTrainer.
 
-Tested in whole runs of TRL 1.16.0, and with TRL 1.9.0 (2026-07-21) by reading. In the place of TRL's trainer:
+Tested in whole runs of TRL 1.16.0, and of older versions from 0.26.2, which python/tests/TRAINERS.md lists. In the place
+of TRL's trainer:
 
     from reweight.adapters.trl import GRPOTrainer
 
@@ -56,6 +57,11 @@ from ._step import numbers, saying_how
 from ._unsloth import aligned, completions, is_unsloth, packed
 
 WRITTEN_FOR = "TRL 1.16.0"
+# The older versions that python/tests/trl_versions runs: the last of each minor one since TRL takes advantages per token.
+TESTED = (
+    "0.26.2", "0.27.2", "0.28.0", "0.29.1", "1.0.0", "1.1.0", "1.2.0", "1.3.0", "1.4.0", "1.5.1", "1.6.0", "1.7.1", "1.8.0",
+    "1.9.2", "1.10.0", "1.11.0", "1.12.0", "1.13.0", "1.14.2", "1.15.0",
+)  # fmt: skip
 
 _TRAINER = "trl.trainer.grpo_trainer:GRPOTrainer."
 # How GRPOTrainer._compute_loss makes one number of its tokens' losses, by loss_type. luspo sums them, and divides by
@@ -70,6 +76,8 @@ _AGGREGATIONS = {
     "dr_grpo": "token_sum",
     "luspo": "token_sum",
 }
+# The first versions that compute these for advantages per token.
+_SINCE = {"sapo": (0, 28), "luspo": (1, 10)}
 _NO_PLACE = (
     "has one ratio and one advantage per completion, and no place for weights of tokens: use GRPOTrainer; "
     'its scale_rewards="none" gives the advantages of RLOO times (n-1)/n for n generations'
@@ -123,7 +131,7 @@ def __getattr__(name: str) -> Any:
     """GRPOTrainer: TRL is imported when it is asked for."""
     if name != "GRPOTrainer":
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    trainer, _ = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
+    trainer, _ = _hook("_generate_and_score_completions", ("inputs",))
     made = type("GRPOTrainer", (CreditMixin, trainer), {"__module__": __name__, "__doc__": CreditMixin.__doc__})
     globals()[name] = made
     return made
@@ -163,7 +171,7 @@ def install(credit: Optional[Credit] = Credit(), *, head: bool = False) -> None:
     replace(trainer, name, make, report)
     if is_unsloth(trainer):
         replace(trainer, "compute_loss", _packing)
-    rloo, _ = find_hook("TRL", "trl.trainer.rloo_trainer:RLOOTrainer.__init__", (), WRITTEN_FOR)
+    rloo, _ = find_hook("TRL", "trl.trainer.rloo_trainer:RLOOTrainer.__init__", (), WRITTEN_FOR, TESTED)
     replace(rloo, "__init__", functools.partial(refused, _NO_PLACE))
     when_imported(_ASYNC, _refuse_async)
 
@@ -241,15 +249,17 @@ def _check_trl(credit: Credit) -> Tuple[Any, str]:
         )
         raise InputError("signal", problem)
     credit.check("TRL", _OWN, ("entropy", "ref_energy", "span_rewards", "anchors"), audits=True, columns=True)
-    forward = ("attention_mask", "compute_entropy")
-    find_hook("TRL", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
-    found = find_hook("TRL", _TRAINER + "_generate_and_score_completions", ("inputs",), WRITTEN_FOR)
-    find_hook("TRL", _TRAINER + "_calculate_rewards", (), WRITTEN_FOR)
     version = version_of("trl")
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    if numbers and (int(numbers[1]), int(numbers[2])) < (0, 26):
+    if _numbers(version) < (0, 26):
         raise HookError(f"reweight.adapters.trl needs TRL 0.26, which takes advantages per token, but found {version}")
-    return found
+    _hook("_get_per_token_logps_and_entropies", ("attention_mask", "compute_entropy"))
+    _hook("_calculate_rewards", ())
+    return _hook("_generate_and_score_completions", ("inputs",))
+
+
+def _hook(name: str, parameters: Tuple[str, ...]) -> Tuple[Any, str]:
+    """Returns GRPOTrainer, and the name of its method, which has these parameters."""
+    return find_hook("TRL", _TRAINER + name, parameters, WRITTEN_FOR, TESTED)
 
 
 def _numbers(version: str) -> Tuple[int, ...]:
@@ -267,8 +277,12 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
     if trainer.loss_type not in _AGGREGATIONS:
         want = f"want one of [{' '.join(_AGGREGATIONS)}], the losses of {WRITTEN_FOR}"
         raise InputError("loss_type", f'is "{trainer.loss_type}", {want}')
-    if trainer.loss_type == "luspo" and _numbers(version_of("trl")) < (1, 10):
-        raise InputError("loss_type", f'is "luspo", which TRL {version_of("trl")} computes for one advantage per completion: want TRL 1.10')
+    version, since = version_of("trl"), _SINCE.get(trainer.loss_type, (0,))
+    if _numbers(version) < since:
+        problem = f"which TRL {version} computes for one advantage per completion: want TRL {'.'.join(map(str, since))}"
+        raise InputError("loss_type", f'is "{trainer.loss_type}", {problem}')
+    if getattr(trainer, "rollout_func", None) is not None and _numbers(version) < (0, 29):
+        raise InputError("rollout_func", f"is called by TRL {version} for vLLM alone, and was not tested there: want TRL 0.29")
     if is_unsloth(type(trainer)):
         if "entropy" in credit.reads:
             raise InputError("entropy", 'is "exact", which the forward pass of Unsloth\'s trainer does not give: use Credit(entropy="surprisal")')
@@ -278,7 +292,7 @@ def _check_trainer(trainer: Any, credit: Credit) -> None:
             raise InputError("audit_every", "was not tested in Unsloth: write rollouts with save_every, for python -m reweight audit")
         return _check_arrays(trainer, credit)
     loss = type(trainer)._compute_loss
-    if loss is not find_hook("TRL", _TRAINER + "_compute_loss", ("inputs",), WRITTEN_FOR)[0]._compute_loss:
+    if loss is not _hook("_compute_loss", ("inputs",))[0]._compute_loss:
         if loss.__module__.startswith("trl."):
             raise HookError(f"{type(trainer).__name__} has a loss of its own, for which no weights of tokens are known")
         warnings.warn(
