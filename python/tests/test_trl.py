@@ -431,7 +431,7 @@ class Runs(unittest.TestCase):
 
         self.run_steps(trainer(rollout_func=rollout))
 
-    @unittest.skipIf(VERSION < (0, 29), "no environment_factory")
+    @unittest.skipIf(VERSION < (1, 0), "Scripted takes the place of another method, or there is no environment_factory")
     def test_tools(self):
         """Tools of an environment: the calls are the actions, and what tools return is no response."""
         credit = Credit(beta=2.0, guard=0.0, tags=("<tool_call>", "</tool_call>"))
@@ -1338,6 +1338,11 @@ class Losses(unittest.TestCase):
         with mock.patch("importlib.util.find_spec", lambda name: None):
             status, out, err = run("trl")
         self.assertEqual((status, out, err), (2, "", "not checked: torch and trl of Python are not installed: pip install trl\n"))
+
+    def test_tested(self):
+        """The table of older versions has whole runs of those of which the adapter does not warn."""
+        table = (Path(__file__).parent / "TRAINERS.md").read_text().partition("## Older versions of TRL")[2]
+        self.assertEqual(re.findall(r"(?m)^\| (\d\S+) .*\| Ran ", table), [*trl.TESTED])
 
     def test_refused(self):
         """Before the first rollout."""
