@@ -58,7 +58,10 @@ from ._unsloth import aligned, completions, is_unsloth, packed
 
 WRITTEN_FOR = "TRL 1.16.0"
 # The older versions whose whole runs passed, as the table of python/tests/TRAINERS.md has them.
-TESTED = ("0.26.2", "0.28.0", "0.29.1", "1.9.2", "1.14.2")
+TESTED = (
+    "0.26.2", "0.27.2", "0.28.0", "0.29.1", "1.0.0", "1.1.0", "1.2.0", "1.3.0", "1.4.0", "1.5.1", "1.6.0", "1.7.1", "1.8.0", "1.9.2",
+    "1.10.0", "1.11.0", "1.12.0", "1.13.0", "1.14.2", "1.15.0",
+)  # fmt: skip
 
 _TRAINER = "trl.trainer.grpo_trainer:GRPOTrainer."
 # How GRPOTrainer._compute_loss makes one number of its tokens' losses, by loss_type. luspo sums them, and divides by
