@@ -4,6 +4,7 @@ trainer's own names, and its layout of arrays."""
 import argparse
 import asyncio
 import contextlib
+import importlib
 import importlib.metadata
 import io
 import itertools
@@ -959,6 +960,15 @@ class HooksTest(unittest.TestCase):
                 message = rf'entropy is "exact", but {hook[0]} keeps no .* use Credit\(entropy="surprisal"\)'
                 with self.assertRaisesRegex(ValueError, message):
                     function(Credit())
+
+
+class NoCreditTest(unittest.TestCase):
+    def test_names(self):
+        """The name of a scheme is no credit, as the first thing that install says."""
+        for trainer in "nemo_rl", "openrlhf", "prime_rl", "skyrl", "slime", "tinker", "verl":
+            module = importlib.import_module(f"reweight.adapters.{trainer}")
+            with self.subTest(trainer), self.assertRaisesRegex(TypeError, "^credit is a str, want a Credit$"):
+                getattr(module, "install", getattr(module, "advantage_function", None))("actfocus")
 
 
 if __name__ == "__main__":

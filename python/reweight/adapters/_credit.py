@@ -10,6 +10,8 @@ import numpy as np
 
 import reweight
 
+from .._errors import described
+
 from .._generated import TAG_PRESETS
 from .._program import PROGRAM, find
 from .._step import Step, scheme
@@ -210,7 +212,10 @@ class Credit:
 
         keeps: the arrays that this trainer can give, besides those that all can. own: the trainer's options that do
         what the credit does not, by "loss", by an array, or by the name of an entry. audits: whether the adapter can
-        audit batches. columns: whether it reads the actions of a column."""
+        audit batches. columns: whether it reads the actions of a column. Raises TypeError for what is no Credit, which
+        Credit.check(credit, ...) tells from one."""
+        if not isinstance(self, Credit):
+            raise TypeError(f"credit is {described(self)}, want a Credit")
         if isinstance(self.action, str) and not columns:
             problem = f'is "{self.action}", the name of a column, which the adapter of TRL reads: for {trainer}, want a function'
             raise reweight.InputError("action", problem)

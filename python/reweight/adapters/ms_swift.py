@@ -21,7 +21,6 @@ import sys
 from typing import Any, Callable, Dict, List
 
 from .. import InputError
-from .._errors import described
 from . import Credit, HookError, token_advantages, trl
 from ._hooks import find_hook, replace, version_of, when_imported
 from ._pages import batch_name
@@ -46,9 +45,7 @@ _ELSEWHERE = "computes its advantages where reweight does not reach them: use sw
 def install(credit: Credit = Credit()) -> None:
     """Makes every GRPOTrainer of ms-swift in this process give its advantages to token_advantages, with the credit. A trainer
     that has no place for it raises ValueError or HookError when it is made."""
-    if not isinstance(credit, Credit):
-        raise TypeError(f"credit is {described(credit)}, want a Credit")
-    credit.check("ms-swift", _OWN, ("entropy",))
+    Credit.check(credit, "ms-swift", _OWN, ("entropy",))
     forward = ("model_inputs", "grpo_batch", "compute_entropy")
     find_hook("ms-swift", _TRAINER + "_get_per_token_logps_and_entropies", forward, WRITTEN_FOR)
     find_hook("ms-swift", _TRAINER + "_compute_loss_and_metrics", ("grpo_batch",), WRITTEN_FOR)

@@ -62,7 +62,7 @@ def install(
     token_level_loss: as loss_fn.token_level_loss of the configuration.
     estimator: the class, of nemo_rl.algorithms.advantage_estimator.
     """
-    credit.check("NeMo RL", _OWN, ("span_rewards",))
+    Credit.check(credit, "NeMo RL", _OWN, ("span_rewards",))
     owner, name = find_hook(
         "NeMo RL",
         f"{_MODULE}:{estimator}.compute_advantage",

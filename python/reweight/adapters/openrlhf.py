@@ -77,13 +77,13 @@ def main(credit: Credit = Credit(entropy="surprisal")) -> None:
 def install(credit: Credit = Credit(entropy="surprisal")) -> None:
     """Makes every RemoteExperienceMaker of this process give its advantages to token_advantages, with the credit, once
     its module has been imported. It raises ValueError, when it is made, for arguments that the credit does not fit."""
-    credit.check("OpenRLHF", _OWN)
+    Credit.check(credit, "OpenRLHF", _OWN)
     when_imported(_MODULE, lambda: _install(credit))
 
 
 def _check_openrlhf(credit: Credit) -> Tuple[Any, str]:
     """Looks at the OpenRLHF that is installed, and returns where the adapter takes hold of it."""
-    credit.check("OpenRLHF", _OWN)
+    Credit.check(credit, "OpenRLHF", _OWN)
     hook = f"{_MODULE}:RemoteExperienceMaker.compute_advantages_and_returns"
     return find_hook("OpenRLHF", hook, ("experiences",), WRITTEN_FOR)
 

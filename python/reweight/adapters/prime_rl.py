@@ -45,7 +45,7 @@ _TURNS = (
 
 def install(credit: Credit = Credit(entropy="surprisal")) -> None:
     """Makes all algorithms give their advantages to token_advantages, with the credit."""
-    credit.check("prime-rl", _OWN, ("span_rewards",))
+    Credit.check(credit, "prime-rl", _OWN, ("span_rewards",))
     algorithm, name = find_hook(
         "prime-rl", "prime_rl.orchestrator.algo.base:Algorithm.finalize_group", ("episodes",), WRITTEN_FOR
     )

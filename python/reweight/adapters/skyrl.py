@@ -53,7 +53,7 @@ _AGGREGATIONS = {"sequence_mean": "seq_mean_token_mean", "prompt_mean": "seq_mea
 def install(credit: Credit = Credit(entropy="surprisal")) -> None:
     """Makes every RayPPOTrainer of this process give its advantages to token_advantages, with the credit. A trainer whose
     configuration does not fit raises ValueError when it is made."""
-    credit.check("SkyRL", _OWN, ("span_rewards",))
+    Credit.check(credit, "SkyRL", _OWN, ("span_rewards",))
     trainer, name = find_hook(
         "SkyRL", "skyrl.train.trainer:RayPPOTrainer.compute_advantages_and_returns", ("data",), WRITTEN_FOR
     )

@@ -43,7 +43,7 @@ _OWN = {
 def advantage_function(credit: Credit = Credit(entropy="surprisal")) -> Callable[[Any, Dict[str, Any]], None]:
     """Returns the function for --custom-advantage-function-path. Tags that are strings are
     decoded by credit.tokenizer, or else by the one of --hf-checkpoint."""
-    credit.check("slime", _OWN)
+    Credit.check(credit, "slime", _OWN)
     loss, name = find_hook(
         "slime", "slime.backends.megatron_utils.loss:compute_advantages_and_returns", ("args", "rollout_data"), WRITTEN_FOR
     )

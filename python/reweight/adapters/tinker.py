@@ -119,7 +119,7 @@ def credit_datums(
 
 
 def _check(credit: Credit) -> None:
-    credit.check("Tinker", _OWN, ("span_rewards",))
+    Credit.check(credit, "Tinker", _OWN, ("span_rewards",))
     if "ref_logprobs" in credit.reads:
         raise InputError("scheme", 'reads ref_logprobs, which the datums of Tinker do not have; use signal="surprisal" for ActFocus')
 

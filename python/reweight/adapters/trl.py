@@ -45,7 +45,6 @@ import warnings
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .. import InputError
-from .._errors import described
 from . import Credit, HookError, token_advantages
 from ._advantages import of_column
 from ._audit import RunAudit
@@ -240,21 +239,20 @@ def _watched(trainer: Any, owner: Any, name: str = "_generate_and_score_completi
 
 def _check_trl(credit: Credit) -> Tuple[Any, str]:
     """Looks at the TRL that is installed, and returns where the adapter takes hold of it."""
-    if not isinstance(credit, Credit):
-        raise TypeError(f"credit is {described(credit)}, want a Credit")
+    Credit.check(credit, "TRL", _OWN, ("entropy", "ref_energy", "span_rewards", "anchors"), audits=True, columns=True)
     if "ref_energy" in credit.reads and _head is None:
         problem = (
             'is "energy", which needs two things in TRL: a head, by install(head=True) of reweight.adapters.trl, or by '
             "install(None, head=True) where a subclass has the credit; and a reference model, by GRPOConfig(beta=...) above 0"
         )
         raise InputError("signal", problem)
-    credit.check("TRL", _OWN, ("entropy", "ref_energy", "span_rewards", "anchors"), audits=True, columns=True)
     version = version_of("trl")
     if _numbers(version) < (0, 26):
         raise HookError(f"reweight.adapters.trl needs TRL 0.26, which takes advantages per token, but found {version}")
     _hook("_get_per_token_logps_and_entropies", ("attention_mask", "compute_entropy"))
+    found = _hook("_generate_and_score_completions", ("inputs",))
     _hook("_calculate_rewards", ())
-    return _hook("_generate_and_score_completions", ("inputs",))
+    return found
 
 
 def _hook(name: str, parameters: Tuple[str, ...]) -> Tuple[Any, str]:

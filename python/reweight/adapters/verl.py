@@ -84,7 +84,7 @@ def install(credit: Credit = Credit()) -> None:
     when it is imported. A trainer whose configuration does not fit raises ValueError when it is made.
     """
     global _installed
-    credit.check("verl", _OWN, _GIVEN)
+    Credit.check(credit, "verl", _OWN, _GIVEN)
     if _release() >= (0, 9):
         when_imported(_TRAINER, _find)
     else:
@@ -189,7 +189,7 @@ def _asked(config: Any) -> Optional[Credit]:
     if _installed is not None:
         raise ValueError("reweight is in the configuration, and verl.install was called: want one of them")
     credit = from_configuration(options)
-    credit.check("verl", _OWN, _GIVEN)
+    Credit.check(credit, "verl", _OWN, _GIVEN)
     return credit
 
 
@@ -394,7 +394,7 @@ def credit_batch(batch: Any, trainer: Any, credit: Credit = Credit()) -> Dict[st
     Raises ValueError for a configuration or a batch that does not fit.
     """
     if not hasattr(trainer, "credit_report"):
-        credit.check("verl", _OWN, _GIVEN)
+        Credit.check(credit, "verl", _OWN, _GIVEN)
         trainer.credit_report = _report(trainer, credit, _LOSSES + _PER_ROLLOUT)
     torch, tensors, more = sys.modules["torch"], batch.batch, batch.non_tensor_batch
     config, actor = trainer.config, trainer.config.actor_rollout_ref.actor
