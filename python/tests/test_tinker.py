@@ -7,13 +7,14 @@ import dataclasses
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import random
 import sys
 import tempfile
 import unittest
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from unittest import mock
 
 if importlib.util.find_spec("tinker") is None or importlib.util.find_spec("tinker_cookbook") is None:
@@ -105,6 +106,21 @@ def installed(credit=CREDIT):
         stack.enter_context(mock.patch("atexit.register"))
         adapter.install(credit)
         yield
+
+
+def art(folder):
+    """The module of ART's tinker_native that makes datums, with nothing in the place of what it takes from elsewhere, which
+    making a datum does not need."""
+    made = {name: ModuleType(name) for name in ("art", "art.trajectories", "art.trajectories._selection", "art.types")}
+    made.update({name: ModuleType(name) for name in ("openai", "openai.types", "openai.types.chat", "openai.types.chat.chat_completion")})
+    for module in made.values():
+        module.__getattr__ = lambda name: mock.MagicMock() if name[0] != "_" or name == "_FirstOccurrenceTrie" else None
+    path = Path(folder, "art", "tinker_native", "data.py")
+    spec = importlib.util.spec_from_file_location("art.tinker_native.data", path)
+    module = importlib.util.module_from_spec(spec)
+    with mock.patch.dict(sys.modules, made):
+        spec.loader.exec_module(module)
+    return module
 
 
 class Cookbook(unittest.TestCase):
@@ -241,6 +257,19 @@ class Datums(unittest.TestCase):
             np.testing.assert_array_equal(x, y)
         self.assertEqual(log, {name: metrics[name] for name in log})
         self.assertEqual(adapter.credit_datums([], [], [], CREDIT), {})
+
+    @unittest.skipUnless(os.environ.get("REWEIGHT_ART"), "REWEIGHT_ART is not the folder of openpipe-art")
+    def test_art(self):
+        """The datums of ART's tinker_native, made by its own functions of tokens, log-probabilities and rewards."""
+        data, r, datums, rewards = art(os.environ["REWEIGHT_ART"]), random.Random(2), [], [0.0, 1.0, 1.0, 0.0]
+        for advantage in data.compute_advantages(rewards) * 2:
+            tokens = [r.randrange(5, 30) for _ in range(r.randrange(4, 9))] + [OPEN, r.randrange(5, 30), r.randrange(5, 30), CLOSE]
+            datums.append(data.build_datum([10, 11, 12], tokens, [-r.expovariate(1.0) for _ in tokens], advantage))
+        given = [of(datums, name) for name in ("advantages", "mask", "target_tokens", "logprobs")]
+        of_datums = [0] * 4 + [1] * 4
+        adapter.credit_datums(datums, of_datums, rewards * 2, CREDIT)
+        for found, want in zip(of(datums, "advantages"), multiplied(*given, of_datums)):
+            np.testing.assert_allclose(found, want, rtol=2e-6, atol=1e-7)
 
     def test_schemes(self):
         """Advantages of a scheme take the place of the datums'; a trajectory of several datums counts once."""
