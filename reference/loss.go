@@ -402,7 +402,8 @@ func DPPOKL(logprob, oldLogprob, advantage, clipLow, clipHigh, ratioCap float64)
 //	l = -(A new - beta d^2 / 2)     l' = -(A - beta d)
 func DRO(logprob, oldLogprob, advantage, beta float64) (l, derivative float64) {
 	d := logprob - oldLogprob
-	return -(advantage*logprob - beta*d*d/2), -(advantage - beta*d)
+	pull := float64(beta * d) // rounded: where it equals the advantage, a fused product leaves what rounding took
+	return -(advantage*logprob - pull*d/2), -(advantage - pull)
 }
 
 // VESPOFactor returns the factor phi of the tokens of a trajectory, a constant to the
