@@ -69,25 +69,37 @@ class Words(unittest.TestCase):
 @unittest.skipUnless(importlib.util.find_spec("trl"), "TRL is not installed")
 class Training(unittest.TestCase):
     def test_forward(self):
-        """What train.py computes once for each prompt is what TRL computes for each answer, and so is the gradient."""
+        """What train.py computes once for texts that begin alike is what TRL computes for each answer, and so is the gradient."""
         sys.path.insert(0, str(STUDY))
         self.addCleanup(sys.path.remove, str(STUDY))
         import train
+        import words
         from models import llama
         from trl.trainer.utils import add_fused_lm_head
 
+        words.BLOCKS = train.BLOCKS = 1  # of the two
         model = llama()
+        model.requires_grad_(False)
+        model.model.layers[-1].requires_grad_(True)
         add_fused_lm_head(model, outputs=("log_probs", "entropy"))
         prompts, answers = torch.randint(1, 512, (2, 11)), torch.randint(1, 512, (6, 7))
+        prompts[1, :5], answers[2, :4] = prompts[0, :5], answers[1, :4]  # both are computed once
         mask = (torch.arange(7) < torch.tensor([7, 3, 5, 7, 1, 6])[:, None]).long()
         ids = torch.cat([prompts[[1, 0, 0, 1, 0, 1]], answers * mask], 1)
         there = torch.cat([torch.ones(6, 11, dtype=torch.long), mask], 1)
+        tree = words.Tree(model.model)
+        with torch.no_grad():
+            ends = tree.add([-1, -1], prompts.tolist())
+            for end, row, n in zip([ends[k] for k in (1, 0, 0, 1, 0, 1)], answers.tolist(), mask.sum(1)):
+                for id in row[: n - 1]:  # nothing is drawn behind the last one
+                    (end,) = tree.add([end], [[id]])
+        self.assertEqual(len(tree.nodes), 2 * 11 - 5 + (mask.sum() - 6).item() - 2)
         accelerator = types.SimpleNamespace(autocast=contextlib.nullcontext, is_main_process=False)
-        trainer, found = types.SimpleNamespace(model=model, accelerator=accelerator), []
+        trainer, found = types.SimpleNamespace(model=model, tree=tree, accelerator=accelerator), []
         for kind in train.Trainer, train.Trainer.__base__:
             logprobs, entropy, _ = kind._get_per_token_logps_and_entropies(trainer, model, ids, there, 7, compute_entropy=True)
             (logprobs * mask * torch.arange(42).view(6, 7)).sum().backward()
-            grads = torch.cat([p.grad.flatten() for p in model.parameters()])
+            grads = torch.cat([p.grad.flatten() for p in model.parameters() if p.requires_grad])
             model.zero_grad()
             found.append((logprobs * mask, entropy * mask, grads))
         for mine, theirs in zip(*found):

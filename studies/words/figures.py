@@ -1,4 +1,4 @@
-"""The figures of plan.md, plan-more.md and plan-lake.md, from the tables of this folder:
+"""The figures of plan.md, plan-more.md, plan-lake.md and plan-train.md, from the tables of this folder:
 
 python studies/words/figures.py
 """
@@ -13,10 +13,10 @@ SIGNALS = ("energy", "entropy", "surprisal")
 FIRST = 67  # questions of the first part
 
 
-def columns(name):
+def columns(name, text=("question",)):
     with open(FOLDER / name, encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    return {key: np.array([row[key] if key == "question" else float(row[key]) for row in rows]) for key in rows[0]}
+    return {key: np.array([row[key] if key in text else float(row[key]) for row in rows]) for key in rows[0]}
 
 
 def ranks(x):
@@ -121,5 +121,28 @@ def lake_lines():
             yield f"| mean {signal} of {role} tokens | " + " | ".join(found) + " |"
 
 
+def training_lines():
+    """The runs of seeds above 0: those of seed 0 chose the rate. A run is [steps, 3]: reward, in_format, tokens."""
+    rows, runs = columns("train.csv", text=("scheme",)), {}
+    for scheme, rate, seed, *step in zip(*(rows[name] for name in ("scheme", "rate", "seed", "reward", "in_format", "tokens"))):
+        runs.setdefault((scheme, rate), {}).setdefault(seed, []).append(step)
+    tried = {rate: np.mean(by[0], 0)[0] for (_, rate), by in runs.items() if 0 in by}
+    yield "| rate of the runs that chose it | " + " | ".join(f"{rate:g}" for rate in tried) + " |"
+    yield "|---" * (len(tried) + 1) + "|"
+    yield "| mean reward of uniform weights, seed 0 | " + " | ".join(f"{reward:.3f}" for reward in tried.values()) + " |"
+    yield ""
+    yield "| scheme, rate | mean reward | over uniform weights, in hundredths | of each seed | last ten steps | in the format | runs below 0.1 at the end |"
+    yield "|---|---|---|---|---|---|---|"
+    for scheme, rate in sorted(runs, key=lambda key: -key[1]):
+        by, even = (np.array([steps for seed, steps in sorted(runs[name, rate].items()) if seed]) for name in (scheme, "uniform"))
+        if len(by) == 0:
+            continue
+        more = 100 * (by[..., 0].mean(1) - even[..., 0].mean(1))
+        of, last = by.mean((0, 1)), by[:, -10:, 0].mean(1)
+        error = more.std(ddof=1) / len(more) ** 0.5
+        over = "| " if scheme == "uniform" else f"{more.mean():+.1f} (standard error {error:.1f}) | " + ", ".join(f"{d:+.1f}" for d in more)
+        yield f"| {scheme}, {rate:g} | {of[0]:.3f} | {over} | {last.mean():.3f} | {of[1]:.0%} | {(last < 0.1).sum()} of {len(by)} |"
+
+
 if __name__ == "__main__":
-    print("\n".join([*lines(), *lake_lines()]))
+    print("\n".join([*lines(), *lake_lines(), "", *training_lines()]))

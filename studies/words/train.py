@@ -25,9 +25,9 @@ from reweight.adapters import Credit
 from reweight.adapters.trl import GRPOTrainer
 from reweight.torch import linear_token_stats
 from trl import GRPOConfig
-from words import IN_FORMAT, Model, questions, reward
+from words import BLOCKS, IN_FORMAT, Model, questions, reward
 
-BLOCKS, STEPS, QUESTIONS, ANSWERS = 4, 30, 2, 16
+STEPS, QUESTIONS, ANSWERS = 30, 2, 16
 TRAINING = 5  # a purpose of chance, beside those of words.py
 RATES = (1e-3, 3e-4, 1e-4, 3e-5)  # of which the first three are tried
 CREDITS = {
@@ -41,24 +41,24 @@ FIELDS = ("scheme", "rate", "seed", "step", "reward", "in_format", "tokens")
 
 
 class Trainer(GRPOTrainer):
-    """TRL's trainer, for prompts of one length, which are computed once for all their answers, and the head only where there
-    is an answer. On a CPU TRL computes a prompt for each answer, and the head at all tokens of these."""
+    """TRL's trainer, which computes what is frozen once, when the answers are drawn: self.tree. On a CPU TRL computes prompt and
+    answer anew for each answer, and the head at all tokens of these."""
 
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False, **_
     ):
-        base, of = self.model.model, slice(None, -logits_to_keep)
-        prompts, row = input_ids[:, of].unique(dim=0, return_inverse=True)
-        before = base(prompts, use_cache=True)
-        cache = before.cache
-        cache.batch_select_indices(row)
-        answers = input_ids[:, -logits_to_keep:]
-        after = base(answers, attention_mask=attention_mask, cache=cache, use_cache=True).last_hidden_state
-        hidden = torch.cat([before.last_hidden_state[row, -1:], after[:, :-1]], 1)
-        logprobs, entropy = linear_token_stats(
-            hidden, self.model.lm_head.weight, answers, mask=attention_mask[:, -logits_to_keep:], entropy=compute_entropy, chunk=1 << 16
-        )
-        return logprobs, entropy, None
+        tree, base, prompt = self.tree, self.model.model, input_ids.shape[1] - logits_to_keep
+        drawn, of = {}, torch.zeros(len(input_ids), logits_to_keep, dtype=torch.long)  # tokens behind nodes, by number
+        for row, (ids, there) in enumerate(zip(input_ids.tolist(), attention_mask.tolist())):
+            node = -1
+            for t in filter(there.__getitem__, range(len(ids))):
+                if t >= prompt:
+                    of[row, t - prompt] = drawn.setdefault((node, ids[t]), len(drawn))
+                node = tree.nodes.get((node, ids[t]))  # nothing goes on behind a last token, which is none
+        hidden = base.norm(tree.blocks(slice(-BLOCKS, None), tree.read))
+        behind, ids = (torch.tensor(x) for x in zip(*drawn))
+        logprobs, entropy = linear_token_stats(hidden[behind], self.model.lm_head.weight, ids, entropy=compute_entropy, chunk=1 << 16)
+        return logprobs[of], entropy[of] if compute_entropy else None, None
 
 
 def asked(model, seed):
@@ -96,6 +96,7 @@ def run(scheme, rate, seed):
         policy.eval()
         drawn = model.sample([model.prompt(text) for text in steps[step]], answers, TRAINING * 10**6 + 1000 * seed + step)
         policy.train()
+        trainer.tree = model.tree
         ids = [answer[0] for answer in drawn]
         said = ["".join(model.texts(one)) for one in ids]
         rewards = [reward(text, right[question]) for text, question in zip(said, texts)]

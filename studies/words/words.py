@@ -38,6 +38,7 @@ ANSWERS = 16
 PROMPTS_AGAIN, REASONINGS, ANSWERS_AGAIN = 40, 4, 8
 TESTDATA = pathlib.Path(__file__).parents[2] / "testdata" / "large" / "smollm2-words.safetensors"
 LONGEST = 32  # tokens of an answer
+BLOCKS = 4  # the last ones, which train.py trains
 IN_TESTDATA = 67  # questions: the first part, which takes 3.3 MB
 IN_FORMAT = re.compile(r"\S.*<answer>([^<]*\w[^<]*)</answer>", re.DOTALL)
 
@@ -77,25 +78,67 @@ class Model:
 
     @torch.no_grad()
     def sample(self, prompts, answers, seed):
-        """Returns answers to each of the prompts, which have one length, at temperature 1: of each answer the ids,
-        log-probabilities, entropies and energies."""
+        """Returns answers to each of the prompts at temperature 1: of each answer the ids, log-probabilities, entropies and
+        energies. What was computed of them is in self.tree."""
         chance = torch.Generator().manual_seed(seed)
-        out = self.model(torch.tensor(prompts), use_cache=True)
-        cache = out.past_key_values
-        cache.batch_repeat_interleave(answers)
-        logits = out.logits[:, -1].repeat_interleave(answers, 0)
-        rows = [[] for _ in logits]
+        self.tree = Tree(self.model.model)
+        ends = [end for end in self.tree.add([-1] * len(prompts), prompts) for _ in range(answers)]
+        rows = [[] for _ in ends]
         going = range(len(rows))
         for _ in range(LONGEST):
-            ids = torch.multinomial(logits.softmax(-1), 1, generator=chance)
-            stats = reweight.token_stats(logits.contiguous().numpy(), ids[:, 0].numpy())
+            nodes, of = torch.tensor(ends).unique(return_inverse=True)
+            logits = self.model.lm_head(self.tree.hidden[nodes])[of]
+            ids = torch.multinomial(logits.softmax(-1), 1, generator=chance)[:, 0]
+            stats = reweight.token_stats(logits.numpy(), ids.numpy())
             for row in going:
                 rows[row].append((ids[row].item(), stats.logprobs[row].item(), stats.entropy[row].item(), -stats.lse[row].item()))
             going = [row for row in going if rows[row][-1][0] != self.end]
             if not going:
                 break
-            logits = self.model(ids, past_key_values=cache, use_cache=True).logits[:, -1]
+            for row, end in zip(going, self.tree.add([ends[row] for row in going], [[rows[row][-1][0]] for row in going])):
+                ends[row] = end
         return [tuple(map(list, zip(*row))) for row in rows]
+
+
+class Tree:
+    """What a Llama computes of texts, once for each node: a token and all before it, which many texts may begin with.
+
+    read is [nodes, H], what the last BLOCKS blocks read, and hidden is the same of the head.
+    """
+
+    def __init__(self, base):
+        self.base, self.cache = base, transformers.DynamicCache()
+        self.nodes, self.depth = {}, []  # nodes by the one before, or -1, and the token's id
+        self.before = torch.zeros(0, 0, dtype=torch.bool)  # of two nodes: the second one is before the first, or the same
+        self.read = self.hidden = torch.zeros(0, base.config.hidden_size)
+
+    def add(self, ends, texts):
+        """Returns the last node of each text, which goes on behind the node that `ends` has for it."""
+        first, found = len(self.nodes), []
+        for node, text in zip(ends, texts):
+            for id in text:
+                node = self.nodes.setdefault((node, id), len(self.nodes))
+            found.append(node)
+        new = list(self.nodes)[first:]
+        self.before = torch.nn.functional.pad(self.before, (0, len(new), 0, len(new)))
+        for node, (parent, _) in enumerate(new, first):
+            self.depth.append(self.depth[parent] + 1 if parent >= 0 else 0)
+            self.before[node] = self.before[parent] if parent >= 0 else False
+            self.before[node, node] = True
+        if new:
+            read = self.blocks(slice(-BLOCKS), self.base.embed_tokens(torch.tensor([id for _, id in new])), first, self.cache)
+            self.read = torch.cat([self.read, read])
+            self.hidden = torch.cat([self.hidden, self.base.norm(self.blocks(slice(-BLOCKS, None), read, first, self.cache))])
+        return found
+
+    def blocks(self, of, x, first=0, cache=None):
+        """Takes x, [nodes from the first on, H], through these blocks."""
+        x, place = x[None], torch.tensor([self.depth[first:]])
+        turned = self.base.rotary_emb(x, position_ids=place)
+        mask = torch.where(self.before[first:], 0.0, -torch.inf)[None, None]
+        for block in self.base.layers[of]:
+            x = block(x, attention_mask=mask, position_ids=place, position_embeddings=turned, cache=cache, use_cache=cache is not None)
+        return x[0]
 
 
 def roles(texts):
