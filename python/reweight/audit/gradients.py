@@ -63,7 +63,7 @@ class Gradients:
     """The gradients of a causal language model of transformers, or of one that is built like these: blocks in an
     nn.ModuleList, and a head, get_output_embeddings(), whose input is the hidden state after all of them.
 
-    layers: numbers of blocks, negative ones from the end; by default all.
+    layers: numbers of blocks, negative ones from the end; by default all that train, as the last ones may alone.
     temperature: of the sampling.
     view: by what the gradients are. "full": by the blocks' weights. Two views need no backward pass through the model, and
     are a first look: "hidden", by the hidden state before the head, in sum over the tokens, and "head", by the head's
@@ -90,22 +90,20 @@ class Gradients:
         if any(p.is_meta for p in model.parameters()):
             raise InputError("model", "has parameters that are not in memory, want all on devices: without offloading")
         n = len(self.blocks)
-        numbers = range(n) if layers is None else layers
-        for i in numbers:
+        for i in layers or ():
             if not -n <= i < n:
                 raise InputError("layers", f"has {i}, want {-n} to {n - 1}, the blocks of the model")
-        self.layers = sorted({i % n for i in numbers})
-        if not self.layers:
+        if layers is not None and not len(layers):
             raise InputError("layers", "is empty, want numbers of blocks")
         trained = any(p.requires_grad for p in model.parameters())
-        self.names = [str(i) for i in self.layers] if view == "full" else [view]
         self._counts = {
             id(p): p.requires_grad or not trained for block in self.blocks for _, m in _linears(block) for p in m.parameters(False)
         }
+        numbers = [sum(p.numel() for _, m in _linears(block) for p in m.parameters(False) if self._counts[id(p)]) for block in self.blocks]
+        self.layers = [i for i, number in enumerate(numbers) if number] if layers is None else sorted({i % n for i in layers})
+        self.names = [str(i) for i in self.layers] if view == "full" else [view]
         self.parameters = sum(p.numel() for p in model.parameters() if p.requires_grad or not trained)
-        self.counted = sum(
-            p.numel() for i in self.layers for _, m in _linears(self.blocks[i]) for p in m.parameters(False) if self._counts[id(p)]
-        )
+        self.counted = sum(numbers[i] for i in self.layers)
         if not self.counted:
             raise InputError("model", "trains no linear layer of these blocks, want at least one")
         self._checked = False
