@@ -90,7 +90,7 @@ class Gradients:
         if any(p.is_meta for p in model.parameters()):
             raise InputError("model", "has parameters that are not in memory, want all on devices: without offloading")
         n = len(self.blocks)
-        for i in layers or ():
+        for i in () if layers is None else layers:
             if not -n <= i < n:
                 raise InputError("layers", f"has {i}, want {-n} to {n - 1}, the blocks of the model")
         if layers is not None and not len(layers):
