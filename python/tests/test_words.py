@@ -22,7 +22,7 @@ class Words(unittest.TestCase):
 
     def test_page(self):
         page = (STUDY / "RESULTS.md").read_text(encoding="utf-8").splitlines()
-        for line in filter(None, [*self.figures["lines"](), *self.figures["lake_lines"]()]):
+        for line in filter(None, [*self.figures["lines"](), *self.figures["lake_lines"](), *self.figures["training_lines"]()]):
             self.assertIn(line, page)
 
     def test_short_page(self):

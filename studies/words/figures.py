@@ -140,7 +140,7 @@ def training_lines():
         more = 100 * (by[..., 0].mean(1) - even[..., 0].mean(1))
         of, last = by.mean((0, 1)), by[:, -10:, 0].mean(1)
         error = more.std(ddof=1) / len(more) ** 0.5
-        over = "| " if scheme == "uniform" else f"{more.mean():+.1f} (standard error {error:.1f}) | " + ", ".join(f"{d:+.1f}" for d in more)
+        over = "|" if scheme == "uniform" else f"{more.mean():+.1f} (standard error {error:.1f}) | " + ", ".join(f"{d:+.1f}" for d in more)
         yield f"| {scheme}, {rate:g} | {of[0]:.3f} | {over} | {last.mean():.3f} | {of[1]:.0%} | {(last < 0.1).sum()} of {len(by)} |"
 
 
