@@ -178,7 +178,8 @@ class Report:
 
 _LIMITS = (
     "This is about the model as it is now, on these prompts: a few steps later it may say another thing, so audit again as it",
-    "trains. It says nothing of the learning rate. Blocks count alike, each divided by its own power, as Adam would.",
+    "trains. It says nothing of the learning rate, and a better step need not be a better run: train with equal weights too.",
+    "Blocks count alike, each divided by its own power, as Adam would.",
 )
 
 

@@ -138,7 +138,8 @@ func WriteAudit(w io.Writer, r *diagnose.AuditReport) error {
 	line("")
 	line("%s", r.Advice)
 	line("This is about the model as it is now, on these prompts: a few steps later it may say another thing, so audit again as it")
-	line("trains. It says nothing of the learning rate. Blocks count alike, each divided by its own power, as Adam would.")
+	line("trains. It says nothing of the learning rate, and a better step need not be a better run: train with equal weights too.")
+	line("Blocks count alike, each divided by its own power, as Adam would.")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
