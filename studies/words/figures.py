@@ -122,9 +122,9 @@ def lake_lines():
 
 
 def training_lines():
-    """The runs of seeds above 0: those of seed 0 chose the rate. A run is [steps, 3]: reward, in_format, tokens."""
+    """The runs of seeds above 0: those of seed 0 chose the rate. A run is [steps, 2]: reward, in_format."""
     rows, runs = columns("train.csv", text=("scheme",)), {}
-    for scheme, rate, seed, *step in zip(*(rows[name] for name in ("scheme", "rate", "seed", "reward", "in_format", "tokens"))):
+    for scheme, rate, seed, *step in zip(*(rows[name] for name in ("scheme", "rate", "seed", "reward", "in_format"))):
         runs.setdefault((scheme, rate), {}).setdefault(seed, []).append(step)
     tried = {rate: np.mean(by[0], 0)[0] for (_, rate), by in runs.items() if 0 in by}
     yield "| rate of the runs that chose it | " + " | ".join(f"{rate:g}" for rate in tried) + " |"
