@@ -183,13 +183,16 @@ class Gradients:
             more = [torch.where(drawn, w[:, P:], 0) for w in more]
         weights, factors = _passes(weights, more)
         K, n = len(weights), len(tokens)
-        # The answers and the passes of the rows of the Gram matrix: where there is something to pass.
+        # The answers and the passes of the rows of the Gram matrix: where there is something to pass, and once where it is the
+        # same for several answers.
         answer, of = torch.stack([w.any(1) for w in weights], 1).nonzero(as_tuple=True)
-        grams = torch.zeros(len(self.names), n * K, n * K, dtype=torch.float64)
         at = (answer * K + of).cpu()
+        first, same = _distinct(tokens, weights, answer, of)
+        answer, of = answer[first], of[first]
+        grams = torch.zeros(len(self.names), n * K, n * K, dtype=torch.float64)
         if self.view == "full":
             for layer, gram in self._blocks(inputs, prompt, keys, before, after, where, slope, weights, answer, of):
-                grams[layer][at[:, None], at] += gram.cpu()
+                grams[layer][at[:, None], at] += gram.cpu()[same[:, None], same]
         else:
             by = torch.stack([w[:, 1:][where] for w in weights])[of] * (where[0] == answer[:, None])
             if self.view == "hidden":
@@ -197,7 +200,7 @@ class Gradients:
                 gram = rows @ rows.T
             else:
                 gram = by @ self._by_head(hidden.detach(), weight, tokens[:, 1:][where]) @ by.T
-            grams[0][at[:, None], at] = gram.double().cpu()
+            grams[0][at[:, None], at] = gram.double().cpu()[same[:, None], same]
         factors = factors.to(grams)
         return torch.einsum("kai,liajb,mbj->lkmij", factors, grams.view(-1, n, K, n, K), factors)
 
@@ -467,6 +470,22 @@ def _passes(parts: List[Tensor], directions: List[Tensor]) -> Tuple[List[Tensor]
         rows.append(row[None])
     factors = torch.cat([torch.nn.functional.pad(row, (0, 0, 0, len(passes) - row.shape[1])) for row in rows])
     return passes, factors
+
+
+def _distinct(tokens: Tensor, weights: List[Tensor], answer: Tensor, of: Tensor) -> Tuple[Tensor, Tensor]:
+    """Which rows, by the answers and the passes, are the first of their kind, and for each row the number of its kind. Two are
+    of one kind that have the same tokens and weights up to the last weight: tokens behind it change no gradient."""
+    ids, by = tokens.cpu().numpy(), [w.cpu().numpy() for w in weights]
+    kinds: Dict[Tuple[bytes, bytes], int] = {}
+    first, same = [], []
+    for row, (a, k) in enumerate(zip(answer.tolist(), of.tolist())):
+        end = int(by[k][a].nonzero()[0][-1]) + 1
+        kind = ids[a, :end].tobytes(), by[k][a, :end].tobytes()
+        if kind not in kinds:
+            kinds[kind] = len(kinds)
+            first.append(row)
+        same.append(kinds[kind])
+    return torch.tensor(first, dtype=torch.int64), torch.tensor(same, dtype=torch.int64)
 
 
 def products(x0: Tensor, g0: Tensor, x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
