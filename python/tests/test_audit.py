@@ -428,8 +428,8 @@ class Gradients(unittest.TestCase):
         yield "odd blocks", model
 
     def answers(self, n=5):
-        """Answers of different lengths to one prompt, some with a masked stretch, one without an action, two that are the
-        same and two that differ in the last token."""
+        """Answers of different lengths to one prompt, some with a masked stretch, one without an action, two of the
+        same tokens with other labels and weights, and two that differ in the last token."""
         chance = np.random.default_rng(5)
         prompt = chance.integers(1, 97, 6)
         ids, labels, more = [], [], []
@@ -441,7 +441,7 @@ class Gradients(unittest.TestCase):
                 label[label == 0] = 2
             labels.append(np.concatenate([np.full(6, -1), label]))
             more.append(chance.random(6 + length))
-        ids[0], labels[0], more[0] = ids[3], labels[3], more[3]
+        ids[0], labels[0], more[0] = ids[3], np.append(np.where(labels[3] == 0, 1, labels[3])[:-1], -1), more[3][::-1].copy()
         ids[2] = np.append(ids[4][:-1], ids[4][-1] % 96 + 1)
         labels[2], more[2] = labels[4], more[4]
         return ids, labels, more

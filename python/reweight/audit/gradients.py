@@ -140,24 +140,29 @@ class Gradients:
         vocabulary = self.head.weight.shape[0]
         if padded.min() < 0 or padded.max() >= vocabulary:
             raise InputError("ids", f"has {padded.min()} to {padded.max()}, want 0 to {vocabulary - 1}")
-        tokens = torch.from_numpy(padded).to(device)
-        there = torch.from_numpy((np.arange(longest) < np.array(lengths)[:, None]).astype(np.int64)).to(device)
+        # Answers with the same tokens are passed through the model once.
+        _, first, kind = np.unique(np.column_stack([lengths, padded]), axis=0, return_index=True, return_inverse=True)
+        tokens = torch.from_numpy(padded[first]).to(device)
+        there = torch.from_numpy((np.arange(longest) < np.array(lengths)[first, None]).astype(np.int64)).to(device)
         with self._frozen(), torch.enable_grad():
             if not self._checked:
                 self._check_head(tokens[:1, :2])
-            return self._grams(tokens, there, torch.from_numpy(mark).to(device), parts, directions)
+            return self._grams(tokens, there, torch.from_numpy(kind.reshape(n)), torch.from_numpy(mark).to(device), parts, directions)
 
-    def _grams(self, tokens: Tensor, there: Tensor, mark: Tensor, parts: int, directions: Optional[Directions]) -> Tensor:
-        P = _shared(tokens, there, mark) if self._shares(tokens, there) else 0
+    def _grams(
+        self, tokens: Tensor, there: Tensor, kind: Tensor, mark: Tensor, parts: int, directions: Optional[Directions]
+    ) -> Tensor:  # fmt: skip
+        """kind: of each answer, which of the tokens it has."""
+        drawn = torch.zeros_like(tokens).index_add_(0, kind.to(mark.device), (mark >= 0).long()) > 0
+        P = _shared(tokens, there, drawn) if self._shares(tokens, there) else 0
         keys = _keys(len(tokens)) if P else None
         prompt = self._forward(tokens[:1, :P], there[:1, :P], keys)[0] if P else []
-        tokens, mark = tokens[:, P:], mark[:, P:]
+        tokens, mark, drawn = tokens[:, P:], mark[:, P:], drawn[:, P:]
         inputs, before, after = self._forward(tokens, there, keys)
         weight, bias = self.head.weight.detach(), self.head.bias
         if weight.dtype == torch.float16:  # which linear_token_stats does not take
             weight = weight.float()
         # Log-probabilities come from the position before the token.
-        drawn = mark >= 0
         where = drawn[:, 1:].nonzero(as_tuple=True)
         hidden = after.detach()[:, :-1].to(weight)[where].requires_grad_()
         logprobs, entropy, lse = linear_token_stats(
@@ -175,20 +180,15 @@ class Gradients:
         weights = [(mark == part).float() for part in range(parts)]
         more = []
         if directions is not None:
-            said = Answers(*(_spread(x.detach().float(), where, mark.shape, P) for x in (logprobs, entropy, -lse)))
+            said = Answers(*(_spread(x.detach().float(), where, tokens.shape, P)[kind] for x in (logprobs, entropy, -lse)))
             more = [torch.as_tensor(w, dtype=torch.float32, device=mark.device) for w in directions(said)]
             for w in more:
-                if w.shape != there.shape:
-                    raise InputError("directions", f"gives the shape {list(w.shape)}, want {list(there.shape)}")
-            more = [torch.where(drawn, w[:, P:], 0) for w in more]
+                if w.shape != said.entropy.shape:
+                    raise InputError("directions", f"gives the shape {list(w.shape)}, want {list(said.entropy.shape)}")
+            more = [torch.where(mark >= 0, w[:, P:], 0) for w in more]
         weights, factors = _passes(weights, more)
-        K, n = len(weights), len(tokens)
-        # The answers and the passes of the rows of the Gram matrix: where there is something to pass, and once where it is the
-        # same for several answers.
-        answer, of = torch.stack([w.any(1) for w in weights], 1).nonzero(as_tuple=True)
-        at = (answer * K + of).cpu()
-        first, same = _distinct(tokens, weights, answer, of)
-        answer, of = answer[first], of[first]
+        K, n = len(weights), len(mark)
+        weights, answer, of, at, same = _rows(tokens, kind, weights)
         grams = torch.zeros(len(self.names), n * K, n * K, dtype=torch.float64)
         if self.view == "full":
             for layer, gram in self._blocks(inputs, prompt, keys, before, after, where, slope, weights, answer, of):
@@ -390,8 +390,8 @@ class Gradients:
             of_calls = range(at, at + len(pairs))
             at += len(pairs)
             ys = [[x.new_zeros(*x.shape[:-1], outer) if of[j] is None else of[j] for (x, _), j in zip(pairs, of_calls)] for of in found]
-            g = torch.stack([torch.cat([y.reshape(n, -1, outer) for y in of], 1) for of in ys])
-            layers[module] = torch.cat([x.reshape(n, -1, inner) for x, _ in pairs], 1), g
+            g = torch.stack([_joined([y.reshape(n, -1, outer) for y in of]) for of in ys])
+            layers[module] = _joined([x.reshape(n, -1, inner) for x, _ in pairs]), g
         return [[torch.zeros_like(x) if g is None else g for x, g in zip(leaves, of)] for of in found], layers
 
     @contextlib.contextmanager
@@ -411,10 +411,14 @@ class Gradients:
                 m.training = True
 
 
-def _shared(tokens: Tensor, there: Tensor, mark: Tensor) -> int:
+def _joined(of_calls: List[Tensor]) -> Tensor:
+    return of_calls[0] if len(of_calls) == 1 else torch.cat(of_calls, 1)
+
+
+def _shared(tokens: Tensor, there: Tensor, drawn: Tensor) -> int:
     """How many tokens at the beginning of all answers are the same, before the first position that says something of a
     token that counts."""
-    other = ((tokens != tokens[0]) | (there == 0)).any(0) | (mark >= 0).any(0).roll(-1)
+    other = ((tokens != tokens[0]) | (there == 0)).any(0) | drawn.any(0).roll(-1)
     other[-1] = True
     return int(other.int().argmax())
 
@@ -472,20 +476,38 @@ def _passes(parts: List[Tensor], directions: List[Tensor]) -> Tuple[List[Tensor]
     return passes, factors
 
 
-def _distinct(tokens: Tensor, weights: List[Tensor], answer: Tensor, of: Tensor) -> Tuple[Tensor, Tensor]:
-    """Which rows, by the answers and the passes, are the first of their kind, and for each row the number of its kind. Two are
-    of one kind that have the same tokens and weights up to the last weight: tokens behind it change no gradient."""
-    ids, by = tokens.cpu().numpy(), [w.cpu().numpy() for w in weights]
-    kinds: Dict[Tuple[bytes, bytes], int] = {}
-    first, same = [], []
-    for row, (a, k) in enumerate(zip(answer.tolist(), of.tolist())):
-        end = int(by[k][a].nonzero()[0][-1]) + 1
-        kind = ids[a, :end].tobytes(), by[k][a, :end].tobytes()
-        if kind not in kinds:
-            kinds[kind] = len(kinds)
-            first.append(row)
-        same.append(kinds[kind])
-    return torch.tensor(first, dtype=torch.int64), torch.tensor(same, dtype=torch.int64)
+def _rows(tokens: Tensor, kind: Tensor, weights: List[Tensor]) -> Tuple[List[Tensor], Tensor, Tensor, Tensor, Tensor]:
+    """What is passed back: weights of passes, and of each row its answer, which tokens has once, and its pass. Then, of each row
+    of the Gram matrix, answers by weights, that is not 0, its number there and the number of its row here.
+
+    A row is passed once where it is that of several answers: if tokens and weights are the same up to the last weight, for the
+    tokens behind it change no gradient."""
+    ids, given = tokens.cpu().numpy(), [w.cpu().numpy() for w in weights]
+    passes = [np.zeros(ids.shape, np.float32)]
+    found: Dict[Tuple[bytes, bytes], int] = {}
+    answer: List[int] = []
+    of: List[int] = []
+    at: List[int] = []
+    same: List[int] = []
+    for a in np.argsort(kind.numpy(), kind="stable").tolist():
+        to = int(kind[a])
+        for k, w in enumerate(given):
+            if not w[a].any():
+                continue
+            end = int(w[a].nonzero()[0][-1]) + 1
+            row = ids[to, :end].tobytes(), w[a, :end].tobytes()
+            if row not in found:
+                found[row] = len(answer)
+                of.append(answer.count(to))
+                answer.append(to)
+                if of[-1] == len(passes):
+                    passes.append(np.zeros(ids.shape, np.float32))
+                passes[of[-1]][to] = w[a]
+            at.append(a * len(weights) + k)
+            same.append(found[row])
+    on = tokens.device
+    index = [torch.tensor(x, dtype=torch.int64) for x in (answer, of, at, same)]
+    return [torch.from_numpy(w).to(on) for w in passes], index[0].to(on), index[1].to(on), index[2], index[3]
 
 
 def products(x0: Tensor, g0: Tensor, x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
