@@ -33,7 +33,7 @@ def over(audit, name, other):
 
     def efficiency(w):
         w = np.concatenate([w, np.zeros(K - len(w))])
-        return (drawn @ (s @ ones @ w)) ** 2 / (drawn @ (m @ w @ w))
+        return (drawn @ (s @ ones @ w)) / np.sqrt(drawn @ (m @ w @ w))
 
     ratio = efficiency(weights[name]) / efficiency(weights[other])
     return ratio[0], *np.quantile(ratio[1:], [0.025, 0.975])
