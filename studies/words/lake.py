@@ -1,8 +1,10 @@
-"""A pretrained language model learns FrozenLake from demonstrations, and then walks: the study of plan-lake.md.
+"""A pretrained language model learns FrozenLake from demonstrations, and then walks: the studies of plan-lake.md and
+plan-lake-audit.md.
 
     PYTHONPATH=lib $python studies/words/lake.py train lake   # fine-tunes the model: lake/model
     PYTHONPATH=lib $python studies/words/lake.py walk lake    # 16 walks on each of 60 maps: answers.jsonl, rollouts for reweight
     PYTHONPATH=lib $python studies/words/lake.py table lake   # the table that figures.py reads
+    PYTHONPATH=lib $python studies/words/lake.py audit lake   # the gradients of the walks: audit.npz, which audits.py reads
 
 words.py says what `lib` and `$python` are.
 """
@@ -16,6 +18,8 @@ import numpy as np
 import reweight
 import torch
 import transformers
+from reweight.audit import Audit, _command
+from reweight.audit.gradients import Answers, Gradients
 
 import words
 
@@ -95,9 +99,14 @@ def train(folder):
     model.save_pretrained(folder / "model")
 
 
-def walk(folder):
+def taught(folder):
     language = words.Model()
     language.model = transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    return language
+
+
+def walk(folder):
+    language = taught(folder)
     chance = random.Random(MAPPING)
     maps = [Map(chance) for _ in range(MAPS)]
 
@@ -158,8 +167,55 @@ def table(folder):
     words.write("lake.csv", header + names, rows)
 
 
+def audit(folder):
+    """The gradient of a walk is the sum over its turns, each of them a context of its own. It goes on from audit.npz."""
+    language, steps = taught(folder), _command._steps("actfocus,aem")
+    view = Gradients(language.model)
+    parts = [f"{part}, {turns}" for turns in ("first turn", "later") for part in ("action", "tags", "reasoning")]
+    schemes = {name: w * 2 for name, w in _command._weights(("action", "tags", "reasoning")).items()}
+    found, path = Audit(parts, schemes, list(steps), view.names), folder / "audit.npz"
+    if path.exists():
+        found = found.load(path)
+    drawn = words.read(folder / "answers.jsonl")
+    for key in dict.fromkeys(one["group_id"] for one in drawn):
+        if key in found:
+            continue
+        walks = [one for one in drawn if one["group_id"] == key]
+        rewards = np.array([one["reward"] for one in walks])
+        rows = []  # turns: number of the walk, whether it is a later turn, ids, roles
+        for w, one in enumerate(walks):
+            ids, role, turn = (np.array(one[name]) for name in ("token_ids", "role", "turn"))
+            rows += [(w, int(t > 0), ids[turn == t], role[turn == t]) for t in range(turn[-1] + 1)]
+        of_walk, later, ids, roles = zip(*rows)
+        labels = [_command.labels_of(r, language.texts(row.tolist()), ("<answer>", "</answer>")) for row, r in zip(ids, roles)]
+        turns = [np.where(r == 0, -1, 0) for r in roles]
+        responses = _command.Prompt(key, rewards[list(of_walk)], list(ids), labels, list(roles), turns)
+        kinds = {}  # turns with the same tokens have the same gradients
+        of = [kinds.setdefault(row.tobytes(), len(kinds)) for row in ids]
+        first = [of.index(kind) for kind in range(len(kinds))]
+
+        def weights(said, responses=responses, of=of, first=first):
+            said = Answers(*(x[of] for x in said))
+            return [_command._direction(step, responses, said)[first] for step in steps.values()]
+
+        tokens = np.zeros(6, np.int64)
+        sums = np.zeros((8, len(walks), 5, len(kinds)))  # what of the turns is in the parts and schemes of the walks
+        for w, is_later, kind, label in zip(of_walk, later, of, labels):
+            tokens[3 * is_later : 3 * is_later + 3] += np.bincount(label[label >= 0], minlength=3)
+            for row in range(5):
+                sums[row + 3 if is_later or row > 2 else row, w, row, kind] += 1
+        if len(set(rewards)) > 1:
+            grams = view.grams([ids[i] for i in first], [labels[i] for i in first], 3, weights).numpy()
+        else:
+            grams = np.zeros((len(view.names), 5, 5, len(kinds), len(kinds)))
+        grams = np.einsum("kwai,labij,mvbj->lkmwv", sums, grams, sums, optimize=True)
+        found.add(rewards, grams, tokens, key)
+        found.save(path)
+        print(f"{len(found)} of {MAPS} maps", file=sys.stderr, flush=True)
+
+
 if __name__ == "__main__":
-    commands = {"train": train, "walk": walk, "table": table}
+    commands = {"train": train, "walk": walk, "table": table, "audit": audit}
     if len(sys.argv) != 3 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     to = pathlib.Path(sys.argv[2])
