@@ -73,10 +73,9 @@ loaded:
 #define GT0_LOW X10
 #define GT1_LOW X11
 #define GQ0 Y12    // the group's sums of (2^y)^2, later the block's
-#define GQ1 Y15
+#define GQ1 Y13
 #define GQ0_LOW X12
-#define GQ1_LOW X15
-#define MINY Y13
+#define GQ1_LOW X13
 
 // Between chunks these are free.
 #define NEGC Y0
@@ -93,14 +92,17 @@ loaded:
 // Before exp2 needs it.
 #define KHI Y5
 
-// Where no squares are wanted, a group of whole chunks has a loop of its own, without a test in
-// it. The loop begins the next chunk while it ends the last one: what an instruction waits for is ready sooner then,
-// so that the scheduler of the CPU, which holds some 60 instructions, is not full of those that wait.
-#define N0 Y2  // elements of the next chunk, then their y
+#define LEAST Y14 // minY
+
+// A group of whole chunks of float32 or bfloat16 has a loop of its own, without a test in it. The loop begins the next
+// chunk while it ends the last one: what an instruction waits for is ready sooner then, so that the scheduler of the
+// CPU, which holds some 60 instructions, is not full of those that wait.
+#define N0 Y2   // elements of the next chunk, then their y
 #define N1 Y3
-#define R0 Y12 // the integers next to these y
+#define R0 Y14  // the integers next to these y; k, kLo and minY before, where there is no other register
 #define R1 Y15
-#define K Y14
+#define K Y12   // with squares K and MINY are in R0, chunk by chunk
+#define MINY Y13
 
 // LOAD_F32 and LOAD_BF16 read the next chunk and step over it.
 #define LOAD_F32 \
@@ -116,20 +118,24 @@ loaded:
 	ADDQ          $CHUNK2, X_PTR
 
 // The parts of 2^y, for both vectors: y = x*k - c.
-#define BEGIN_Y \
-	VFMADD213PS   negc-256(SP), K, N0; \
-	VFMADD213PS   negc-256(SP), K, N1
+#define TIMES_K(k) \
+	VFMADD213PS   negc-256(SP), k, N0; \
+	VFMADD213PS   negc-256(SP), k, N1
+
+#define BEGIN_Y TIMES_K(K)
+
+#define SQUARES_Y \
+	VBROADCASTSS  rowState_k(STATE), R0; \
+	TIMES_K(R0)
 
 // At a temperature y = x*k - c + x*kLo, with x read again.
-#define BEGIN_Y_F32 \
+#define PLUS_KLO_F32 \
 	VBROADCASTSS  rowState_kLo(STATE), R0; \
-	BEGIN_Y; \
 	VFMADD231PS   -CHUNK4(X_PTR), R0, N0; \
 	VFMADD231PS   (32-CHUNK4)(X_PTR), R0, N1
 
-#define BEGIN_Y_BF16 \
+#define PLUS_KLO_BF16 \
 	VBROADCASTSS  rowState_kLo(STATE), R0; \
-	BEGIN_Y; \
 	VPMOVZXWD     -CHUNK2(X_PTR), R1; \
 	VPSLLD        BF16_IN_F32, R1, R1; \
 	VFMADD231PS   R1, R0, N0; \
@@ -137,10 +143,32 @@ loaded:
 	VPSLLD        BF16_IN_F32, R1, R1; \
 	VFMADD231PS   R1, R0, N1
 
+#define BEGIN_Y_F32 \
+	BEGIN_Y; \
+	PLUS_KLO_F32
+
+#define BEGIN_Y_BF16 \
+	BEGIN_Y; \
+	PLUS_KLO_BF16
+
+#define SQUARES_Y_F32 \
+	SQUARES_Y; \
+	PLUS_KLO_F32
+
+#define SQUARES_Y_BF16 \
+	SQUARES_Y; \
+	PLUS_KLO_BF16
+
 // y = max(minY, y)
-#define CLAMP_Y \
-	VMAXPS        N0, MINY, N0; \ // a NaN stays: it is the second operand
-	VMAXPS        N1, MINY, N1
+#define AT_LEAST(least) \
+	VMAXPS        N0, least, N0; \ // a NaN stays: it is the second operand
+	VMAXPS        N1, least, N1
+
+#define CLAMP_Y AT_LEAST(MINY)
+
+#define SQUARES_CLAMP \
+	VMOVUPS       minY<>(SB), R0; \
+	AT_LEAST(R0)
 
 #define ROUND_Y \
 	VROUNDPS      NEAREST_EVEN, N0, R0; \
@@ -168,7 +196,7 @@ loaded:
 	VPSLLD        EXPONENT, F0, F0; \
 	VPSLLD        EXPONENT, F1, F1
 
-// ADD_SUMS adds 2^y and y 2^y, ADD_ALONE 2^y alone: as the general loop does.
+// ADD_SUMS adds 2^y and y 2^y, ADD_SQUARES (2^y)^2 too, ADD_ALONE 2^y alone: as the general loop does.
 #define ADD_SUMS \
 	VPADDD        F0, P0, P0; \
 	VPADDD        F1, P1, P1; \
@@ -177,6 +205,11 @@ loaded:
 	VFMADD231PS   P0, V0, GT0; \
 	VFMADD231PS   P1, V1, GT1
 
+#define ADD_SQUARES \
+	ADD_SUMS; \
+	VFMADD231PS   P0, P0, GQ0; \
+	VFMADD231PS   P1, P1, GQ1
+
 #define ADD_ALONE \
 	VPADDD        one<>(SB), F0, F0; \
 	VPADDD        one<>(SB), F1, F1; \
@@ -184,10 +217,10 @@ loaded:
 	VFMADD231PS   F1, P1, GS1
 
 // GROUP_LOOP adds GROUP chunks.
-#define GROUP_LOOP(again, last, LOAD, BEGIN, ADD) \
+#define GROUP_LOOP(again, last, LOAD, BEGIN, CLAMP, ADD, done) \
 	LOAD; \
 	BEGIN; \
-	CLAMP_Y; \
+	CLAMP; \
 	ROUND_Y; \
 	NEXT; \
 	DECQ          GROUP; \
@@ -201,7 +234,7 @@ again: \
 	STEP(exp2C3); \
 	PREFETCHT0    NEAR(X_PTR); \
 	PREFETCHT1    FAR(X_PTR); \
-	CLAMP_Y; \
+	CLAMP; \
 	STEP(exp2C2); \
 	ROUND_Y; \
 	STEP(exp2C1); \
@@ -221,7 +254,7 @@ last: \
 	STEP(one); \
 	EXPONENTS; \
 	ADD; \
-	JMP           group_done
+	JMP           done
 
 // func rowBlocksAVX2(x unsafe.Pointer, dtype, chunks int, tail *[16]float32, st *rowState, want rowWant) int
 //
@@ -286,54 +319,78 @@ group:
 	VXORPS        GS1, GS1, GS1
 	VXORPS        GT0, GT0, GT0          // gt = 0
 	VXORPS        GT1, GT1, GT1
+	CMPB          WANT, $const_wantSquares
+	JEQ           group_squares
 	CMPQ          CHUNKS, GROUP
 	JLT           general                // the tail is in it
-	CMPB          WANT, $const_wantSquares
-	JEQ           general
 	CMPQ          DTYPE, BFLOAT16
 	JHI           general                // float16
 	VBROADCASTSS  rowState_k(STATE), K
 	JEQ           group_bf16
 	SUBQ          GROUP, CHUNKS
 	TESTL         KLO_BITS, KLO_BITS
-	JNE           temperature_f32
+	JNE           tau_f32
 	TESTB         WANT, WANT
 	JEQ           alone_f32
-	GROUP_LOOP(sums_f32_again, sums_f32_last, LOAD_F32, BEGIN_Y, ADD_SUMS)
+	GROUP_LOOP(sums_f32_again, sums_f32_last, LOAD_F32, BEGIN_Y, CLAMP_Y, ADD_SUMS, group_done)
 
 alone_f32:
-	GROUP_LOOP(alone_f32_again, alone_f32_last, LOAD_F32, BEGIN_Y, ADD_ALONE)
+	GROUP_LOOP(alone_f32_again, alone_f32_last, LOAD_F32, BEGIN_Y, CLAMP_Y, ADD_ALONE, group_done)
 
-temperature_f32:
+tau_f32:
 	TESTB         WANT, WANT
-	JEQ           alone_temperature_f32
-	GROUP_LOOP(sums_temperature_f32_again, sums_temperature_f32_last, LOAD_F32, BEGIN_Y_F32, ADD_SUMS)
+	JEQ           alone_tau_f32
+	GROUP_LOOP(sums_tau_f32_again, sums_tau_f32_last, LOAD_F32, BEGIN_Y_F32, CLAMP_Y, ADD_SUMS, group_done)
 
-alone_temperature_f32:
-	GROUP_LOOP(alone_temperature_f32_again, alone_temperature_f32_last, LOAD_F32, BEGIN_Y_F32, ADD_ALONE)
+alone_tau_f32:
+	GROUP_LOOP(alone_tau_f32_again, alone_tau_f32_last, LOAD_F32, BEGIN_Y_F32, CLAMP_Y, ADD_ALONE, group_done)
 
 group_bf16:
 	SUBQ          GROUP, CHUNKS
 	TESTL         KLO_BITS, KLO_BITS
-	JNE           temperature_bf16
+	JNE           tau_bf16
 	TESTB         WANT, WANT
 	JEQ           alone_bf16
-	GROUP_LOOP(sums_bf16_again, sums_bf16_last, LOAD_BF16, BEGIN_Y, ADD_SUMS)
+	GROUP_LOOP(sums_bf16_again, sums_bf16_last, LOAD_BF16, BEGIN_Y, CLAMP_Y, ADD_SUMS, group_done)
 
 alone_bf16:
-	GROUP_LOOP(alone_bf16_again, alone_bf16_last, LOAD_BF16, BEGIN_Y, ADD_ALONE)
+	GROUP_LOOP(alone_bf16_again, alone_bf16_last, LOAD_BF16, BEGIN_Y, CLAMP_Y, ADD_ALONE, group_done)
 
-temperature_bf16:
+tau_bf16:
 	TESTB         WANT, WANT
-	JEQ           alone_temperature_bf16
-	GROUP_LOOP(sums_temperature_bf16_again, sums_temperature_bf16_last, LOAD_BF16, BEGIN_Y_BF16, ADD_SUMS)
+	JEQ           alone_tau_bf16
+	GROUP_LOOP(sums_tau_bf16_again, sums_tau_bf16_last, LOAD_BF16, BEGIN_Y_BF16, CLAMP_Y, ADD_SUMS, group_done)
 
-alone_temperature_bf16:
-	GROUP_LOOP(alone_temperature_bf16_again, alone_temperature_bf16_last, LOAD_BF16, BEGIN_Y_BF16, ADD_ALONE)
+alone_tau_bf16:
+	GROUP_LOOP(alone_tau_bf16_again, alone_tau_bf16_last, LOAD_BF16, BEGIN_Y_BF16, CLAMP_Y, ADD_ALONE, group_done)
 
-general:
+group_squares:
 	VMOVUPS       squaresFrom<>(SB), GQ0 // gq = squaresFrom
 	VMOVAPS       GQ0, GQ1
+	CMPQ          CHUNKS, GROUP
+	JLT           general
+	CMPQ          DTYPE, BFLOAT16
+	JHI           general
+	JEQ           squares_bf16
+	SUBQ          GROUP, CHUNKS
+	TESTL         KLO_BITS, KLO_BITS
+	JNE           squares_tau_f32
+	GROUP_LOOP(sq_f32_again, sq_f32_last, LOAD_F32, SQUARES_Y, SQUARES_CLAMP, ADD_SQUARES, squares_done)
+
+squares_tau_f32:
+	GROUP_LOOP(sq_tau_f32_again, sq_tau_f32_last, LOAD_F32, SQUARES_Y_F32, SQUARES_CLAMP, ADD_SQUARES, squares_done)
+
+squares_bf16:
+	SUBQ          GROUP, CHUNKS
+	TESTL         KLO_BITS, KLO_BITS
+	JNE           squares_tau_bf16
+	GROUP_LOOP(sq_bf16_again, sq_bf16_last, LOAD_BF16, SQUARES_Y, SQUARES_CLAMP, ADD_SQUARES, squares_done)
+
+squares_tau_bf16:
+	GROUP_LOOP(sq_tau_bf16_again, sq_tau_bf16_last, LOAD_BF16, SQUARES_Y_BF16, SQUARES_CLAMP, ADD_SQUARES, squares_done)
+
+general:
+	VMOVUPS       minY<>(SB), LEAST
 
 chunk:
 	SUBQ          $1, CHUNKS             // below 0: the tail
@@ -346,8 +403,8 @@ chunk:
 	VFMADD213PS   negc-256(SP), KHI, V1
 
 y:
-	VMAXPS        V0, MINY, V0           // y = max(minY, y): NaN stays, it is the second operand
-	VMAXPS        V1, MINY, V1
+	VMAXPS        V0, LEAST, V0          // y = max(minY, y): NaN stays, it is the second operand
+	VMAXPS        V1, LEAST, V1
 	VROUNDPS      NEAREST_EVEN, V0, F0   // the integer next to y
 	VROUNDPS      NEAREST_EVEN, V1, F1
 	VPMINSD       mostY<>(SB), V0, M0    // a large y shows in the sums, and the row's maximum is taken then
@@ -381,29 +438,21 @@ y:
 	VFMADD231PS   P0, V0, GT0            // gt += y*p
 	VFMADD231PS   P1, V1, GT1
 	CMPB          WANT, $const_wantSquares
-	JEQ           squares
-	DECQ          GROUP
-	JNE           chunk
-	JMP           group_done
-
-squares:
+	JNE           added
 	VFMADD231PS   P0, P0, GQ0            // gq += p*p
 	VFMADD231PS   P1, P1, GQ1
+
+added:
 	DECQ          GROUP
 	JNE           chunk
+	CMPB          WANT, $const_wantSquares
+	JNE           group_done             // bq is not wanted
+
+squares_done:
 	VADDPS        bq0-96(SP), GQ0, GQ0   // bq += gq
 	VADDPS        bq1-64(SP), GQ1, GQ1
 	VMOVUPS       GQ0, bq0-96(SP)        // it stays on the stack for the next group
 	VMOVUPS       GQ1, bq1-64(SP)
-	JMP           group_done
-
-sum_alone:
-	VPADDD        one<>(SB), M0, M0      // 2^(y-f)
-	VPADDD        one<>(SB), M1, M1
-	VFMADD231PS   M0, P0, GS0            // gs += 2^f 2^(y-f), whose product is exact
-	VFMADD231PS   M1, P1, GS1
-	DECQ          GROUP
-	JNE           chunk
 
 group_done:
 	VADDPS        bs0-224(SP), GS0, GS0         // bs += gs
@@ -452,6 +501,13 @@ alarm:
 last:
 	LOAD_TAIL
 	JMP           loaded
+
+sum_alone:
+	VPADDD        one<>(SB), M0, M0      // 2^(y-f)
+	VPADDD        one<>(SB), M1, M1
+	VFMADD231PS   M0, P0, GS0            // gs += 2^f 2^(y-f), whose product is exact
+	VFMADD231PS   M1, P1, GS1
+	JMP           added
 
 temperature:
 	VMOVAPS       V0, KEPT0                // x, for x*kLo
@@ -504,6 +560,7 @@ temperature:
 #undef R0
 #undef R1
 #undef K
+#undef LEAST
 
 #define MAX0 Y4
 #define MAX1 Y5
