@@ -62,7 +62,16 @@ loaded:
 #define GROUP R11   // chunks left in the group
 #define START R12   // chunk where the block began
 #define DONE R13    // chunks done
-#define TEMP BX
+#define TEMP R11    // where GROUP is not needed
+#define LOCALS BX   // -c, bs, bt and bq, for which there are no registers left
+
+#define MINUS_C (LOCALS) // for every chunk
+#define BS0 32(LOCALS)   // the block's sums
+#define BS1 64(LOCALS)
+#define BT0 96(LOCALS)
+#define BT1 128(LOCALS)
+#define BQ0 160(LOCALS)
+#define BQ1 192(LOCALS)
 
 #define GS0 Y8     // the group's sums of 2^y, later the block's
 #define GS1 Y9
@@ -119,8 +128,8 @@ loaded:
 
 // The parts of 2^y, for both vectors: y = x*k - c.
 #define TIMES_K(k) \
-	VFMADD213PS   negc-256(SP), k, N0; \
-	VFMADD213PS   negc-256(SP), k, N1
+	VFMADD213PS   MINUS_C, k, N0; \
+	VFMADD213PS   MINUS_C, k, N1
 
 #define BEGIN_Y TIMES_K(K)
 
@@ -275,19 +284,22 @@ last: \
 //	}
 //	return -1
 //
-// The locals are -c, bs, bt and bq, for which there are no registers left.
-TEXT ·rowBlocksAVX2(SB), NOSPLIT, $256-56
+// The locals have an address that 32 divides: a vector that two cache lines share takes longer to read.
+TEXT ·rowBlocksAVX2(SB), NOSPLIT, $248-56
 	MOVQ          x+0(FP), X_PTR
 	MOVQ          dtype+8(FP), DTYPE
 	MOVQ          chunks+16(FP), CHUNKS
 	MOVQ          tail+24(FP), TAIL
 	MOVQ          st+32(FP), STATE
 	MOVBQZX       want+40(FP), WANT
+	LEAQ          locals-248(SP), LOCALS        // 224 bytes and what they may be moved by
+	ADDQ          $31, LOCALS
+	ANDQ          $-32, LOCALS
 	MOVL          rowState_kLo(STATE), KLO_BITS // 0 at temperature 1
 	VBROADCASTSS  rowState_c(STATE), NEGC
 	VXORPS        ZERO, ZERO, ZERO
 	VSUBPS        NEGC, ZERO, NEGC              // -c
-	VMOVUPS       NEGC, negc-256(SP)            // for every chunk
+	VMOVUPS       NEGC, MINUS_C                 // for every chunk
 	VMOVUPS       minY<>(SB), MINY              // the limits of y
 	XORQ          DONE, DONE                    // no chunk is done
 
@@ -303,12 +315,12 @@ block:
 	MOVQ          DONE, START            // the block's first chunk
 	ADDQ          BLOCK, DONE            // the next block's
 	VXORPS        ZERO, ZERO, ZERO
-	VMOVUPS       ZERO, bs0-224(SP)      // bs = 0
-	VMOVUPS       ZERO, bs1-192(SP)
-	VMOVUPS       ZERO, bt0-160(SP)      // bt = 0
-	VMOVUPS       ZERO, bt1-128(SP)
-	VMOVUPS       ZERO, bq0-96(SP)       // bq = 0
-	VMOVUPS       ZERO, bq1-64(SP)
+	VMOVUPS       ZERO, BS0              // bs = 0
+	VMOVUPS       ZERO, BS1
+	VMOVUPS       ZERO, BT0              // bt = 0
+	VMOVUPS       ZERO, BT1
+	VMOVUPS       ZERO, BQ0              // bq = 0
+	VMOVUPS       ZERO, BQ1
 
 group:
 	MOVQ          $GROUP_CHUNKS, GROUP   // GROUP = min(GROUP_CHUNKS, BLOCK)
@@ -399,8 +411,8 @@ chunk:
 	VBROADCASTSS  rowState_k(STATE), KHI
 	TESTL         KLO_BITS, KLO_BITS     // at a temperature y needs x*kLo too
 	JNE           temperature
-	VFMADD213PS   negc-256(SP), KHI, V0  // y = x*k - c
-	VFMADD213PS   negc-256(SP), KHI, V1
+	VFMADD213PS   MINUS_C, KHI, V0       // y = x*k - c
+	VFMADD213PS   MINUS_C, KHI, V1
 
 y:
 	VMAXPS        V0, LEAST, V0          // y = max(minY, y): NaN stays, it is the second operand
@@ -449,20 +461,20 @@ added:
 	JNE           group_done             // bq is not wanted
 
 squares_done:
-	VADDPS        bq0-96(SP), GQ0, GQ0   // bq += gq
-	VADDPS        bq1-64(SP), GQ1, GQ1
-	VMOVUPS       GQ0, bq0-96(SP)        // it stays on the stack for the next group
-	VMOVUPS       GQ1, bq1-64(SP)
+	VADDPS        BQ0, GQ0, GQ0          // bq += gq
+	VADDPS        BQ1, GQ1, GQ1
+	VMOVUPS       GQ0, BQ0               // it stays on the stack for the next group
+	VMOVUPS       GQ1, BQ1
 
 group_done:
-	VADDPS        bs0-224(SP), GS0, GS0         // bs += gs
-	VADDPS        bs1-192(SP), GS1, GS1
-	VADDPS        bt0-160(SP), GT0, GT0         // bt += gt
-	VADDPS        bt1-128(SP), GT1, GT1
-	VMOVUPS       GS0, bs0-224(SP)              // they stay on the stack for the next group
-	VMOVUPS       GS1, bs1-192(SP)
-	VMOVUPS       GT0, bt0-160(SP)
-	VMOVUPS       GT1, bt1-128(SP)
+	VADDPS        BS0, GS0, GS0                 // bs += gs
+	VADDPS        BS1, GS1, GS1
+	VADDPS        BT0, GT0, GT0                 // bt += gt
+	VADDPS        BT1, GT1, GT1
+	VMOVUPS       GS0, BS0                      // they stay on the stack for the next group
+	VMOVUPS       GS1, BS1
+	VMOVUPS       GT0, BT0
+	VMOVUPS       GT1, BT1
 	TESTQ         BLOCK, BLOCK
 	JNE           group                         // next group of the block
 	VBROADCASTSS  rowState_alarm(STATE), ALARM  // st.alarm
@@ -512,8 +524,8 @@ sum_alone:
 temperature:
 	VMOVAPS       V0, KEPT0                // x, for x*kLo
 	VMOVAPS       V1, KEPT1
-	VFMADD213PS   negc-256(SP), KHI, V0    // y = x*k - c
-	VFMADD213PS   negc-256(SP), KHI, V1
+	VFMADD213PS   MINUS_C, KHI, V0         // y = x*k - c
+	VFMADD213PS   MINUS_C, KHI, V1
 	VBROADCASTSS  rowState_kLo(STATE), KLO
 	VFMADD231PS   KEPT0, KLO, V0           // y += x*kLo
 	VFMADD231PS   KEPT1, KLO, V1
@@ -534,6 +546,14 @@ temperature:
 #undef START
 #undef DONE
 #undef TEMP
+#undef LOCALS
+#undef MINUS_C
+#undef BS0
+#undef BS1
+#undef BT0
+#undef BT1
+#undef BQ0
+#undef BQ1
 #undef GS0
 #undef GS1
 #undef GT0
