@@ -77,6 +77,7 @@ loaded:
 #define GS1 Y9
 #define GT0 Y10    // the group's sums of y 2^y, later the block's
 #define GT1 Y11
+#define NEGC_ALONE Y10 // -c, where they are not wanted
 #define GS0_LOW X8 // their lower halves
 #define GS1_LOW X9
 #define GT0_LOW X10
@@ -127,15 +128,17 @@ loaded:
 	ADDQ          $CHUNK2, X_PTR
 
 // The parts of 2^y, for both vectors: y = x*k - c.
-#define TIMES_K(k) \
-	VFMADD213PS   MINUS_C, k, N0; \
-	VFMADD213PS   MINUS_C, k, N1
+#define TIMES_K(k, negc) \
+	VFMADD213PS   negc, k, N0; \
+	VFMADD213PS   negc, k, N1
 
-#define BEGIN_Y TIMES_K(K)
+#define BEGIN_Y TIMES_K(K, MINUS_C)
+
+#define ALONE_Y TIMES_K(K, NEGC_ALONE)
 
 #define SQUARES_Y \
 	VBROADCASTSS  rowState_k(STATE), R0; \
-	TIMES_K(R0)
+	TIMES_K(R0, MINUS_C)
 
 // At a temperature y = x*k - c + x*kLo, with x read again.
 #define PLUS_KLO_F32 \
@@ -158,6 +161,14 @@ loaded:
 
 #define BEGIN_Y_BF16 \
 	BEGIN_Y; \
+	PLUS_KLO_BF16
+
+#define ALONE_Y_F32 \
+	ALONE_Y; \
+	PLUS_KLO_F32
+
+#define ALONE_Y_BF16 \
+	ALONE_Y; \
 	PLUS_KLO_BF16
 
 #define SQUARES_Y_F32 \
@@ -344,18 +355,20 @@ group:
 	JNE           tau_f32
 	TESTB         WANT, WANT
 	JEQ           alone_f32
-	GROUP_LOOP(sums_f32_again, sums_f32_last, LOAD_F32, BEGIN_Y, CLAMP_Y, ADD_SUMS, group_done)
+	GROUP_LOOP(sums_f32_again, sums_f32_last, LOAD_F32, BEGIN_Y, CLAMP_Y, ADD_SUMS, sums_done)
 
 alone_f32:
-	GROUP_LOOP(alone_f32_again, alone_f32_last, LOAD_F32, BEGIN_Y, CLAMP_Y, ADD_ALONE, group_done)
+	VMOVUPS       MINUS_C, NEGC_ALONE
+	GROUP_LOOP(alone_f32_again, alone_f32_last, LOAD_F32, ALONE_Y, CLAMP_Y, ADD_ALONE, group_done)
 
 tau_f32:
 	TESTB         WANT, WANT
 	JEQ           alone_tau_f32
-	GROUP_LOOP(sums_tau_f32_again, sums_tau_f32_last, LOAD_F32, BEGIN_Y_F32, CLAMP_Y, ADD_SUMS, group_done)
+	GROUP_LOOP(sums_tau_f32_again, sums_tau_f32_last, LOAD_F32, BEGIN_Y_F32, CLAMP_Y, ADD_SUMS, sums_done)
 
 alone_tau_f32:
-	GROUP_LOOP(alone_tau_f32_again, alone_tau_f32_last, LOAD_F32, BEGIN_Y_F32, CLAMP_Y, ADD_ALONE, group_done)
+	VMOVUPS       MINUS_C, NEGC_ALONE
+	GROUP_LOOP(alone_tau_f32_again, alone_tau_f32_last, LOAD_F32, ALONE_Y_F32, CLAMP_Y, ADD_ALONE, group_done)
 
 group_bf16:
 	SUBQ          GROUP, CHUNKS
@@ -363,18 +376,20 @@ group_bf16:
 	JNE           tau_bf16
 	TESTB         WANT, WANT
 	JEQ           alone_bf16
-	GROUP_LOOP(sums_bf16_again, sums_bf16_last, LOAD_BF16, BEGIN_Y, CLAMP_Y, ADD_SUMS, group_done)
+	GROUP_LOOP(sums_bf16_again, sums_bf16_last, LOAD_BF16, BEGIN_Y, CLAMP_Y, ADD_SUMS, sums_done)
 
 alone_bf16:
-	GROUP_LOOP(alone_bf16_again, alone_bf16_last, LOAD_BF16, BEGIN_Y, CLAMP_Y, ADD_ALONE, group_done)
+	VMOVUPS       MINUS_C, NEGC_ALONE
+	GROUP_LOOP(alone_bf16_again, alone_bf16_last, LOAD_BF16, ALONE_Y, CLAMP_Y, ADD_ALONE, group_done)
 
 tau_bf16:
 	TESTB         WANT, WANT
 	JEQ           alone_tau_bf16
-	GROUP_LOOP(sums_tau_bf16_again, sums_tau_bf16_last, LOAD_BF16, BEGIN_Y_BF16, CLAMP_Y, ADD_SUMS, group_done)
+	GROUP_LOOP(sums_tau_bf16_again, sums_tau_bf16_last, LOAD_BF16, BEGIN_Y_BF16, CLAMP_Y, ADD_SUMS, sums_done)
 
 alone_tau_bf16:
-	GROUP_LOOP(alone_tau_bf16_again, alone_tau_bf16_last, LOAD_BF16, BEGIN_Y_BF16, CLAMP_Y, ADD_ALONE, group_done)
+	VMOVUPS       MINUS_C, NEGC_ALONE
+	GROUP_LOOP(alone_tau_bf16_again, alone_tau_bf16_last, LOAD_BF16, ALONE_Y_BF16, CLAMP_Y, ADD_ALONE, group_done)
 
 group_squares:
 	VMOVUPS       squaresFrom<>(SB), GQ0 // gq = squaresFrom
@@ -457,8 +472,9 @@ y:
 added:
 	DECQ          GROUP
 	JNE           chunk
-	CMPB          WANT, $const_wantSquares
-	JNE           group_done             // bq is not wanted
+	CMPB          WANT, $const_wantEntropy
+	JCS           group_done             // bt and bq are not wanted
+	JEQ           sums_done              // bq is not
 
 squares_done:
 	VADDPS        BQ0, GQ0, GQ0          // bq += gq
@@ -466,15 +482,17 @@ squares_done:
 	VMOVUPS       GQ0, BQ0               // it stays on the stack for the next group
 	VMOVUPS       GQ1, BQ1
 
+sums_done:
+	VADDPS        BT0, GT0, GT0          // bt += gt
+	VADDPS        BT1, GT1, GT1
+	VMOVUPS       GT0, BT0
+	VMOVUPS       GT1, BT1
+
 group_done:
 	VADDPS        BS0, GS0, GS0                 // bs += gs
 	VADDPS        BS1, GS1, GS1
-	VADDPS        BT0, GT0, GT0                 // bt += gt
-	VADDPS        BT1, GT1, GT1
-	VMOVUPS       GS0, BS0                      // they stay on the stack for the next group
+	VMOVUPS       GS0, BS0
 	VMOVUPS       GS1, BS1
-	VMOVUPS       GT0, BT0
-	VMOVUPS       GT1, BT1
 	TESTQ         BLOCK, BLOCK
 	JNE           group                         // next group of the block
 	VBROADCASTSS  rowState_alarm(STATE), ALARM  // st.alarm
@@ -486,6 +504,8 @@ group_done:
 	JNE           alarm                         // the block is not added
 	FLUSH_AVX2(GS0, GS0_LOW, STATE, rowState_s) // st.s += bs
 	FLUSH_AVX2(GS1, GS1_LOW, STATE, rowState_s+64)
+	TESTB         WANT, WANT
+	JEQ           flushed                       // bt is not wanted
 	FLUSH_AVX2(GT0, GT0_LOW, STATE, rowState_t) // st.t += bt
 	FLUSH_AVX2(GT1, GT1_LOW, STATE, rowState_t+64)
 	CMPB          WANT, $const_wantSquares
@@ -558,6 +578,7 @@ temperature:
 #undef GS1
 #undef GT0
 #undef GT1
+#undef NEGC_ALONE
 #undef GS0_LOW
 #undef GS1_LOW
 #undef GT0_LOW
