@@ -115,7 +115,7 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 # The address of arrays without elements, where PyTorch has 0: that stands for no array.
-_NOWHERE = 64
+NOWHERE = 64
 # Flags of PyArrayInterface.
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
@@ -183,7 +183,7 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
             wraps = type(obj) not in (torch.Tensor, torch.nn.Parameter)
             why = f"it is {described(obj)}, want a plain tensor" if wraps else "its storage was freed"
             raise InputError(argument, f"has no memory: {why}")
-        array.pointer = _NOWHERE
+        array.pointer = NOWHERE
     if writable:
         _check_apart(argument, array)
         if not obj.is_inference():  # which has no count of changes
@@ -340,7 +340,7 @@ def empty(like: Array, shape: Tuple[int, ...], dtype: DType) -> Array:
 
 def new(tensor: Any, dtype: DType, device: Optional[int]) -> Array:
     """Returns a tensor that has just been made as the array that it is."""
-    return Array(tensor.data_ptr() or _NOWHERE, dtype, tuple(tensor.shape), True, device, tensor)
+    return Array(tensor.data_ptr() or NOWHERE, dtype, tuple(tensor.shape), True, device, tensor)
 
 
 def made_like(like: Array, values: npt.NDArray[Any]) -> Array:
