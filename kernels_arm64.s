@@ -8,10 +8,13 @@
 // and its order are those of kernels_portable.go: a chunk of 16 elements is four
 // vectors, and all four go through each step together.
 
-#define X_PTR R0
-#define DTYPE R1      // the number of the DType: 0 is float32
-#define CHUNKS R2    // whole chunks of 16 left in the row
-#define TAIL R3      // a last, padded chunk of float32, or 0
+// No argument is kept in the register in which Go 1.26 has it when it calls: R0 to R3 for the first four of rowBlocks,
+// R0 for the dtype of rowGradient. A kernel that read it into a wrong one would have it nevertheless, and no test would
+// notice.
+#define X_PTR R4
+#define DTYPE R3     // the number of the DType: 0 is float32
+#define CHUNKS R1    // whole chunks of 16 left in the row
+#define TAIL R2      // a last, padded chunk of float32, or 0
 #define KLO R10      // kLo's bits: 0 at temperature 1
 #define KLO_PTR R13
 
@@ -39,7 +42,7 @@
 	VFCVTL_S4(NEXT(RAW), NEXT2(X)); \               // elements 8 to 11
 	VFCVTL2_S4(NEXT(RAW), NEXT3(X))                 // elements 12 to 15
 
-#define STATE R4
+#define STATE R0
 #define BLOCK R5     // chunks left in the block, the tail counted
 #define GROUP R6     // chunks left in the group
 #define START R7     // chunk where the block began
@@ -322,8 +325,8 @@ max_last:
 #undef TOP
 #undef LARGEST
 
-#define DST R3
-#define Q_PTR R4     // the row's gradConsts
+#define DST R0
+#define Q_PTR R2     // the row's gradConsts
 #define LOCALS R5    // -c twice, then b twice
 #define TMP R6
 #define A_PTR R7
