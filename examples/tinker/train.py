@@ -30,11 +30,12 @@ def main(steps=50, prompts=16, samples=8):
     tokenizer = training.get_tokenizer()
     for step in range(steps):
         sampler, asked = training.save_weights_and_get_sampling_client().result(), []
+        how = tinker.SamplingParams(max_tokens=256, stop=[tokenizer.eos_token_id])
         for _ in range(prompts):
             a, b = random.randint(11, 99), random.randint(11, 99)
             question = {"role": "user", "content": f"{a} * {b}? Think, then end with <answer>the number</answer>."}
             text = tokenizer.apply_chat_template([question], tokenize=False, add_generation_prompt=True)
-            prompt, how = tokenizer.encode(text, add_special_tokens=False), tinker.SamplingParams(max_tokens=256)
+            prompt = tokenizer.encode(text, add_special_tokens=False)
             asked.append((prompt, a * b, sampler.sample(tinker.ModelInput.from_ints(prompt), samples, how)))
         datums, groups, rewards = [], [], []
         for group, (prompt, want, future) in enumerate(asked):

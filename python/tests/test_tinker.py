@@ -349,6 +349,8 @@ class Datums(unittest.TestCase):
         words = ["<answer>", "</answer>", *map(str, range(10)), "so", "think", " "]
 
         class Tokenizer:
+            eos_token_id = 14
+
             def apply_chat_template(self, messages, **_):
                 return messages[0]["content"]
 
@@ -365,6 +367,7 @@ class Datums(unittest.TestCase):
         tokenizer = Tokenizer()
 
         def sample(prompt, num_samples, sampling_params):
+            self.assertEqual(sampling_params.stop, [14])
             right = [2 + int(digit) for digit in str(tokenizer.want)]
             answers = [[12, 13, 0, *(right if r.random() < 0.5 else [2, 3]), 1, 14] for _ in range(num_samples)]
             made = [SimpleNamespace(tokens=x, logprobs=[-r.random() for _ in x]) for x in answers]
