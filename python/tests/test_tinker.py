@@ -28,6 +28,7 @@ from tinker_cookbook.rl import data_processing, train, types
 from reweight import InputError
 from reweight.adapters import Credit, HookError
 from reweight.adapters import tinker as adapter
+from test_adapters_checkouts import Finder, Missing
 
 OPEN, CLOSE = 3, 4
 CREDIT = Credit(alpha=0.1, beta=0.5, guard=0.0, tags=([OPEN], [CLOSE]), tags_as="reasoning", entropy="surprisal")
@@ -121,6 +122,15 @@ def art(folder):
     with mock.patch.dict(sys.modules, made):
         spec.loader.exec_module(module)
     return module
+
+
+def rllm(folder):
+    """The modules of rLLM that make datums of trajectories, with nothing in the place of what they import and is not used
+    there."""
+    real = ("trainer.tinker.transform", "engine.rollout.tinker_engine", "engine.rollout.types", "types")
+    first, last = Finder(Path(folder), "rllm", real), Missing(Path(folder), "", ())
+    with mock.patch.dict(sys.modules), mock.patch.object(sys, "meta_path", [first, *sys.meta_path, last]):
+        return importlib.import_module("rllm.trainer.tinker.transform"), importlib.import_module("rllm.types")
 
 
 class Cookbook(unittest.TestCase):
@@ -268,6 +278,27 @@ class Datums(unittest.TestCase):
         given = [of(datums, name) for name in ("advantages", "mask", "target_tokens", "logprobs")]
         of_datums = [0] * 4 + [1] * 4
         adapter.credit_datums(datums, of_datums, rewards * 2, CREDIT)
+        for found, want in zip(of(datums, "advantages"), multiplied(*given, of_datums)):
+            np.testing.assert_allclose(found, want, rtol=2e-6, atol=1e-7)
+
+    @unittest.skipUnless(os.environ.get("REWEIGHT_RLLM"), "REWEIGHT_RLLM is not the folder of rLLM")
+    def test_rllm(self):
+        """The datums of rLLM's tinker backend, made by its own function of steps: trajectories of one datum and of two."""
+        transform, kinds = rllm(os.environ["REWEIGHT_RLLM"])
+        r, datums, of_datums, rewards, names = random.Random(2), [], [], [], []
+        for at, reward in enumerate([0.0, 1.0, 1.0, 0.0] * 2):
+            steps, said = [], [10, 11, 12]
+            for turn in range(2):
+                tokens = [r.randrange(5, 30) for _ in range(r.randrange(4, 9))] + [OPEN, r.randrange(5, 30), r.randrange(5, 30), CLOSE]
+                logprobs = [-r.expovariate(1.0) for _ in tokens]
+                steps.append(kinds.Step(prompt_ids=said, response_ids=tokens, logprobs=logprobs, advantage=reward - 0.5))
+                said = [13, 14] if at % 2 else [*said, *tokens, 2, 20]
+            made = transform.trajectory_to_datums(kinds.Trajectory(steps=steps))
+            self.assertEqual(len(made), 1 + at % 2)
+            datums += made
+            of_datums, rewards, names = of_datums + [at // 4] * len(made), rewards + [reward] * len(made), names + [at] * len(made)
+        given = [of(datums, name) for name in ("advantages", "mask", "target_tokens", "logprobs")]
+        adapter.credit_datums(datums, of_datums, rewards, CREDIT, trajectories=names)
         for found, want in zip(of(datums, "advantages"), multiplied(*given, of_datums)):
             np.testing.assert_allclose(found, want, rtol=2e-6, atol=1e-7)
 
