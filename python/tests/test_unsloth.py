@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,10 +17,11 @@ from support import environment
 STEP = Path(__file__).with_name("unsloth_step.py")
 
 
-def run(*cases):
+def run(*cases, compiled=False):
     """Runs the program of this test, which imports Unsloth once for all cases, and returns what it prints of each."""
     with tempfile.TemporaryDirectory() as folder:
-        env = environment(UNSLOTH_FORCE_CPU="1", UNSLOTH_COMPILE_DISABLE="1", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
+        disable = "0" if compiled else "1"
+        env = environment(UNSLOTH_FORCE_CPU="1", UNSLOTH_COMPILE_DISABLE=disable, HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
         done = subprocess.run([sys.executable, STEP, json.dumps(cases)], env=env, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         raise AssertionError(done.stderr[-4000:])
@@ -50,6 +52,13 @@ class Unsloth(unittest.TestCase):
             with self.subTest(**case):
                 self.check(case, steps)
         self.assertRegex(error, r'entropy is "exact", which .* use Credit\(entropy="surprisal"\)')
+
+    @unittest.skipIf(shutil.which("g++") is None, "there is no g++, with which PyTorch compiles for a CPU")
+    def test_compiled(self):
+        """Unsloth's compiled loss, as the package ships it, gets the credit too."""
+        (steps,) = run({"loss_type": "dapo"}, compiled=True)
+        self.check({}, steps)
+        self.assertIn("accumulate_chunk", steps[0]["compiled"])
 
     def test_mixin(self):
         (steps,) = run({"mixin": True})

@@ -12,6 +12,7 @@ PatchFastRL("GRPO", unsloth.FastLanguageModel)
 import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torch._dynamo.utils import get_compilation_metrics
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
@@ -128,6 +129,7 @@ def run(case):
     trainer.compute_loss = checked
     trainer.train()
     steps[0]["forwards"] = forwards
+    steps[0]["compiled"] = sorted({x.co_name for x in get_compilation_metrics() if x.co_name and not x.fail_type})
     return steps
 
 
