@@ -1,7 +1,7 @@
 """Credit for Tinker, whose users train on a service and make the advantages themselves.
 
-Tested with tinker 0.38.0 and tinker-cookbook 0.6.1. A tinker.Datum has an advantage for each token. In a loop of one's
-own, when the datums of a batch are made:
+Tested with tinker 0.38.0 and tinker-cookbook 0.6.1, and with tinker 0.25.0 on SkyRL's server. A tinker.Datum has an
+advantage for each token. In a loop of one's own, when the datums of a batch are made:
 
     from reweight.adapters import Credit, tinker
     metrics.update(tinker.credit_datums(datums, groups, rewards, Credit(entropy="surprisal"), tokenizer=tokenizer))
@@ -18,7 +18,8 @@ are those of transitions, and the outcome is the reward of the whole group.
 
 Tinker's losses are sums over tokens: advantages are multiplied by the weights as they are, and no mean is divided by
 their sum. With ActFocus the tokens of reasoning count alpha times what they did, and those of actions what they did, so
-that the gradient gets shorter, by credit/grad_scale of the log.
+that the gradient gets shorter, by credit/grad_scale of the log. SkyRL's server divides each datum's sum by its tokens, which
+do not depend on the weights.
 """
 
 from __future__ import annotations
