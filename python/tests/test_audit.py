@@ -681,14 +681,15 @@ class Gradients(unittest.TestCase):
         answer = torch.tensor([0, 0, 1, 3, 3, 3])
         for P, T, width, out in ((0, 2, 64, 80), (0, 40, 8, 6), (3, 5, 6, 33), (6, 5, 6, 33), (9, 4, 6, 5), (1, 2, 1, 1), (40, 3, 64, 8)):
             x0, g0, x, g = torch.randn(P, width), torch.randn(6, P, out), torch.randn(4, T, width), torch.randn(6, T, out)
+            g[:, T // 2 + 1 :][::2] = 0  # behind the last token of a part
             v = torch.einsum("rto,rti->roi", torch.cat([g0, g], 1).double(), torch.cat([x0.expand(6, P, width), x[answer]], 1).double())
             want = v.flatten(1) @ v.flatten(1).T
             for most in (1, 1 << 24):
-                with mock.patch.object(gradients, "SLICE", most):
+                with mock.patch.multiple(gradients, SLICE=most, PAIRS=min(most, 7)):
                     torch.testing.assert_close(gradients.products(x0, g0, x, g, answer), want, rtol=1e-4, atol=2e-3)
                     if not P:
-                        for way in (gradients._of_pairs, gradients._of_slices):
-                            torch.testing.assert_close(way(x, g, answer), want, rtol=1e-4, atol=1e-4)
+                        for way, given in (gradients._of_pairs, [g.any(2)]), (gradients._of_slices, []):
+                            torch.testing.assert_close(way(x, g, answer, *given), want, rtol=1e-4, atol=1e-4)
 
     def test_errors(self):
         ids, labels, _ = self.answers()
