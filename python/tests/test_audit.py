@@ -257,6 +257,14 @@ class Statistics(unittest.TestCase):
             a.add(r, G)
         self.assertEqual(a.shrunk(), dict.fromkeys(PARTS, 1.0))
 
+    def test_zero(self):
+        """The weight of a part that is left out is 0, not -0."""
+        chance = np.random.default_rng(0)
+        m = chance.normal(size=(50, 6, 9))
+        w = audit._positive(chance.normal(size=(50, 6)), m @ m.transpose(0, 2, 1))
+        self.assertTrue((w == 0).any())
+        self.assertFalse(np.signbit(w).any())
+
     def test_json(self):
         """The file for `reweight show` has the sums of each prompt, and all that the report says; the golden audits of Go
         are not stale."""

@@ -565,7 +565,7 @@ def _positive(c: Any, m: Any) -> Any:
     """The best weights [M, P] that are at least 0: those of the parts whose own are, one part less at a time."""
     kept = np.ones(c.shape, bool)
     while True:
-        w = (np.linalg.pinv(m * (kept[:, :, None] & kept[:, None])) @ (c * kept)[:, :, None])[:, :, 0] * kept
+        w = np.where(kept, (np.linalg.pinv(m * (kept[:, :, None] & kept[:, None])) @ (c * kept)[:, :, None])[:, :, 0], 0.0)
         least = w.min(1, keepdims=True)
         if (least >= 0).all():
             w[~kept.any(1)] = 1
