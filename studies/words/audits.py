@@ -69,9 +69,10 @@ def lake_lines():
     for e in (*best, *three.efficiencies):
         yield f"| {e.name} | {e.here} | " + " | ".join(f"{x:.2f}" for x in e.at.values()) + " |"
     yield ""
-    yield f"The audit's advice, by the three parts: {three.advice}"
-    yield "ActFocus with beta over alpha 0.3 with tags of 1: {:.2f} ({:.2f} to {:.2f})".format(*over(parts, "actfocus", "alpha 0.3, tags 1"))
-    yield f"The best weights of the six parts over those of the three: {six.measured.here.value / three.measured.here.value:.3f}"
+    yield "| one over another | |"
+    yield "|---|---|"
+    yield "| ActFocus with beta over alpha 0.3, tags 1 | {:.2f} ({:.2f} to {:.2f}) |".format(*over(parts, "actfocus", "alpha 0.3, tags 1"))
+    yield f"| best of the six over best of the three, on other maps | {six.measured.here.value / three.measured.here.value:.2f} |"
 
 
 def main():
