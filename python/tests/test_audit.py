@@ -496,6 +496,7 @@ class Gradients(unittest.TestCase):
                         logp = torch.log_softmax(z / temperature, -1).gather(1, torch.tensor(row[1:])[:, None])[:, 0]
                         torch.testing.assert_close(said[0].logprobs[b, 1 : len(row)][drawn], logp[drawn], rtol=1e-4, atol=1e-5)
                         torch.testing.assert_close(said[0].energy[b, 1 : len(row)][drawn], -z.logsumexp(-1)[drawn], rtol=1e-4, atol=1e-5)
+                        self.assertFalse(torch.stack(said[0])[:, b, 1 : len(row)][:, ~drawn].any())
 
     def test_views(self):
         """Views without backward passes: by the head's weight alone, and by a vector that is added to its input."""
