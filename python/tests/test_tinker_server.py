@@ -174,12 +174,12 @@ class Server(unittest.TestCase):
         self.assertLess(off, bound, name)
 
     def compare(self, adapter, datums, loss_fn, learned, stepped):
-        """Once the second matrices of LoRA are not 0 any more, the gradient of SkyRL 0.4.0 is off by up to 1%."""
+        """Once the second matrices of LoRA are not 0 any more, the gradient of SkyRL 0.4.0 is off by up to 0.6%."""
         losses, length = exact(self.folder / "model", adapter, datums, loss_fn)
         got = [output["elementwise_loss"].to_numpy() for output in learned.loss_fn_outputs]
         self.near("loss", np.concatenate(got), np.concatenate(losses), 1e-5)
         moved = any(x.any() for name, x in adapter["weights"].items() if ".lora_B." in name)
-        self.near("later gradient" if moved else "gradient", stepped.metrics["skyrl.ai/grad_norm"], length, 2e-2 if moved else 1e-5)
+        self.near("later gradient" if moved else "gradient", stepped.metrics["skyrl.ai/grad_norm"], length, 1e-2 if moved else 1e-5)
 
     def test_recipe(self):
         """examples/tinker, whose rate is made greater, for four steps."""

@@ -69,10 +69,15 @@ def lake_lines():
     for e in (*best, *three.efficiencies):
         yield f"| {e.name} | {e.here} | " + " | ".join(f"{x:.2f}" for x in e.at.values()) + " |"
     yield ""
-    yield "| one over another | |"
+    yield "| | |"
     yield "|---|---|"
     yield "| ActFocus with beta over alpha 0.3, tags 1 | {:.2f} ({:.2f} to {:.2f}) |".format(*over(parts, "actfocus", "alpha 0.3, tags 1"))
     yield f"| best of the six over best of the three, on other maps | {six.measured.here.value / three.measured.here.value:.2f} |"
+    for name, blocks in ("0 to 9", range(10)), ("10 to 19", range(10, 20)), ("20 to 29", range(20, 30)):
+        action = of_blocks(parts, [str(block) for block in blocks]).report().parts[0]
+        yield f"| of blocks {name}, the share of actions in the signal; in the noise | {action.signal}; {action.noise} |"
+    for report in three, two, six:
+        yield "| advised | " + ", ".join(f"{name} {w:.2f}" for name, w in report.weights.items()) + " |"
 
 
 def main():

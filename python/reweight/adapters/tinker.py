@@ -18,8 +18,8 @@ are those of transitions, and the outcome is the reward of the whole group.
 
 Tinker's losses are sums over tokens: advantages are multiplied by the weights as they are, and no mean is divided by
 their sum. With ActFocus the tokens of reasoning count alpha times what they did, and those of actions what they did, so
-that the gradient gets shorter, by credit/grad_scale of the log. SkyRL's server divides each datum's sum by its tokens, which
-do not depend on the weights.
+that the gradient gets shorter, by credit/grad_scale of the log. SkyRL's server divides each datum's sum by its tokens, and
+the whole by the datums, neither of which depends on the weights.
 """
 
 from __future__ import annotations
