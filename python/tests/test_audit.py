@@ -387,18 +387,21 @@ SIZES = dict(vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_lay
 if torch:
 
     class Odd(torch.nn.Module):
-        """Writes over what a linear layer has computed; has a linear layer whose input is a constant, one that is not
-        needed, and one that is called twice."""
+        """Writes over what a linear layer has computed, and over what one has taken that does not train; has a linear layer
+        whose input is a constant, one that changes nothing, and one that is called twice."""
 
         def __init__(self):
             super().__init__()
-            self.up, self.down, self.aside, self.of_constant = (
-                torch.nn.Linear(*s) for s in ((32, 48), (48, 32), (32, 32), (1, 32))
+            self.up, self.down, self.aside, self.of_constant, self.frozen = (
+                torch.nn.Linear(*s) for s in ((32, 48), (48, 32), (32, 32), (1, 32), (32, 48))
             )
+            self.frozen.requires_grad_(False)
 
         def forward(self, x):
-            self.aside(x)
-            y = self.up(x).relu_() + self.up(2 * x).tanh_()
+            self.aside(x), self.aside(torch.eye(32))  # as DoRA takes the weights of its adapters
+            z = 2 * x
+            y = self.up(x).relu_() + self.frozen(input=z)
+            y = y + self.up(z.tanh_()).tanh_()
             return self.down(y) + self.of_constant(x.new_ones(*x.shape[:2], 1)) * x
 
     class Before(torch.nn.Module):
@@ -482,6 +485,7 @@ class Gradients(unittest.TestCase):
             for layers, temperature, shares in ((None, 1.0, None), ([0, 2], 0.7, False)):
                 with self.subTest(name, layers=layers):
                     model.eval()  # without dropout, which the audit has not either
+                    trains = [p.requires_grad for p in model.parameters()]
                     view = gradients.Gradients(model, layers, temperature=temperature)
                     view._sharing = shares
                     said = []
@@ -489,7 +493,7 @@ class Gradients(unittest.TestCase):
                     for i, want in enumerate(self.plain(model, ids, labels, more, view.layers, temperature)):
                         torch.testing.assert_close(found[i], want, rtol=2e-4, atol=1e-4 * float(want.abs().max()))
                     self.assertEqual(view._sharing, shares is None)  # the prompt is passed once if it may be
-                    self.assertTrue(all(p.requires_grad for p in model.parameters()))
+                    self.assertEqual([p.requires_grad for p in model.parameters()], trains)
                     for b, row in enumerate(ids):
                         z = model(input_ids=torch.tensor(row)[None]).logits[0, :-1].detach()
                         drawn = labels[b][1:] >= 0
@@ -689,16 +693,22 @@ class Gradients(unittest.TestCase):
         torch.manual_seed(1)
         answer = torch.tensor([0, 0, 1, 3, 3, 3])
         for P, T, width, out in ((0, 2, 64, 80), (0, 40, 8, 6), (3, 5, 6, 33), (6, 5, 6, 33), (9, 4, 6, 5), (1, 2, 1, 1), (40, 3, 64, 8)):
-            x0, g0, x, g = torch.randn(P, width), torch.randn(6, P, out), torch.randn(4, T, width), torch.randn(6, T, out)
-            g[:, T // 2 + 1 :][::2] = 0  # behind the last token of a part
-            v = torch.einsum("rto,rti->roi", torch.cat([g0, g], 1).double(), torch.cat([x0.expand(6, P, width), x[answer]], 1).double())
-            want = v.flatten(1) @ v.flatten(1).T
+            x0, x = torch.randn(P, width), torch.randn(4, T, width)
+            g0, g = ([torch.randn(6, tokens, size) for size in (out, 7)] for tokens in (P, T))
+            for of in g:
+                of[:, T // 2 + 1 :][::2] = 0  # behind the last token of a part
+            want = torch.zeros(6, 6, dtype=torch.float64)
+            for of_prompt, own in zip(g0, g):
+                both = torch.cat([of_prompt, own], 1).double(), torch.cat([x0.expand(6, P, width), x[answer]], 1).double()
+                v = torch.einsum("rto,rti->roi", *both).flatten(1)
+                want += v @ v.T
             for most in (1, 1 << 24):
                 with mock.patch.multiple(gradients, SLICE=most, PAIRS=min(most, 7)):
                     torch.testing.assert_close(gradients.products(x0, g0, x, g, answer), want, rtol=1e-4, atol=2e-3)
                     if not P:
-                        for way, given in (gradients._of_pairs, [g.any(2)]), (gradients._of_slices, []):
-                            torch.testing.assert_close(way(x, g, answer, *given), want, rtol=1e-4, atol=1e-4)
+                        there, none = torch.stack([of.any(2) for of in g]).any(0), [of[:, :0] for of in g]
+                        for found in (gradients._of_pairs(x, g, answer, there), gradients._of_slices(x[0, :0], none, x, g, answer)):
+                            torch.testing.assert_close(found, want, rtol=1e-4, atol=2e-4)
 
     def test_errors(self):
         ids, labels, _ = self.answers()

@@ -9,14 +9,16 @@ Blocks of the model are passed through one after another, from the last one to t
 input, which is all that is kept of the forward pass.
 
 The tokens that all answers have in common at their beginning are passed once, as a prompt whose keys and values the
-answers see. What comes back to these is passed on for one part of one answer after another.
+answers see. What comes back to these is passed on for one part of one answer after another, but through the linear
+layers for all of them at once: large products of matrices take half of the time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -214,26 +216,30 @@ class Gradients:
     ) -> Iterator[Tuple[int, Tensor]]:  # fmt: skip
         """The inner products by the weights of the linear layers of the blocks, with the number of the block among those
         that count: of the passes of of the answers of answer."""
-        gradients: List[Tensor] = []
-        for w in weights:
-            g = torch.zeros_like(after)
+        gradients = after.new_zeros(len(weights), *after.shape)
+        for g, w in zip(gradients, weights):
             g[:, :-1][where] = (slope * w[:, 1:][where][:, None]).to(g)
-            gradients.append(*torch.autograd.grad(after, before, g, retain_graph=True))
-        above: List[Optional[Tensor]] = [None] * len(of)  # by what the last block computes of the prompt, which nothing uses
+            g.copy_(*torch.autograd.grad(after, before, g.clone(), retain_graph=True))
+        # Nothing comes back to the tokens behind the last one with a weight, and the last block computes nothing of the prompt.
+        weighted = torch.stack([w[:, 1:] != 0 for w in weights]).flip(2).cumsum(2).flip(2)
+        used = nn.functional.pad(weighted, (0, 1)) > 0
+        above: Optional[Tensor] = None
         lowest = self.layers[0] if len(of) else len(self.blocks)
         for i in range(len(self.blocks) - 1, lowest - 1, -1):
             kept = i in self.layers
-            found, layers = self._through(self.blocks[i], inputs.pop(), [(g,) for g in gradients], keys, kept)
-            gradients = [g for g, *_ in found]
+            (gradients, *by_keys), layers = self._through(self.blocks[i], inputs.pop(), [gradients], keys, kept, i > lowest, used)
             of_prompt: Dict[nn.Module, Tuple[Tensor, Tensor]] = {}
             if keys is not None:
-                rows = [(g, *(x[a : a + 1] for x in found[k][1:])) for g, a, k in zip(above, answer.tolist(), of.tolist())]
+                back = [above, *(g[of, answer][:, None] for g in by_keys)]
                 with keys.of_prompt():
-                    back, of_prompt = self._through(self.blocks[i], prompt.pop(), rows, keys, kept)
-                above = [g for g, *_ in back]
-            for module, (x, g) in layers.items():
-                x0, g0 = of_prompt.get(module, (x[:1, :0], g.new_zeros(len(of), 1, 0, g.shape[-1])))
-                yield self.layers.index(i), self._products(module, x0[0], g0[:, 0], x, g[of, answer], answer)
+                    (above,), of_prompt = self._through(self.blocks[i], prompt.pop(), back, keys, kept, i > lowest)
+            alike: Dict[Tuple[int, int], Tuple[Tensor, Tensor, List[Tuple[nn.Module, Tensor, Tensor]]]] = {}
+            none = before[:1, :0]
+            for module, (x, g) in layers.items():  # those that take the same are passed together
+                x0, g0 = of_prompt.get(module, (none, g.new_zeros(len(of), 1, 0, g.shape[-1])))
+                alike.setdefault((id(x0), id(x)), (x0, x, []))[2].append((module, g0[:, 0], g[of, answer]))
+            for x0, x, given in alike.values():
+                yield self.layers.index(i), self._products(x0[0], x, given, answer)
 
     def _by_head(self, x: Tensor, weight: Tensor, drawn: Tensor) -> Tensor:
         """The inner products [N, N] of the tokens' gradients by the head's weight, for a slice of the vocabulary after
@@ -258,15 +264,17 @@ class Gradients:
             inner += g @ g.T
         return inner * (x.float() @ x.float().T)
 
-    def _products(self, module: nn.Module, x0: Tensor, g0: Tensor, x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
-        """The inner products of the gradients of what counts of a linear layer: products says of what."""
-        total = g.new_zeros(len(g), len(g), dtype=torch.float64)
-        weight, bias = module.weight, getattr(module, "bias", None)
-        if self._counts[id(weight)]:
-            total += products(x0.float(), g0.float(), x.float(), g.float(), answer)
-        if bias is not None and self._counts[id(bias)]:
-            sums = g.double().sum(1) + g0.double().sum(1)
-            total += sums @ sums.T
+    def _products(self, x0: Tensor, x: Tensor, layers: List[Tuple[nn.Module, Tensor, Tensor]], answer: Tensor) -> Tensor:
+        """The inner products of the gradients of what counts of linear layers: products says of what."""
+        weights = [(g0.float(), g.float()) for module, g0, g in layers if self._counts[id(module.weight)]]
+        total = torch.zeros(len(answer), len(answer), dtype=torch.float64, device=x.device)
+        if weights:
+            total += products(x0.float(), [g0 for g0, _ in weights], x.float(), [g for _, g in weights], answer)
+        for module, g0, g in layers:
+            bias = getattr(module, "bias", None)
+            if bias is not None and self._counts[id(bias)]:
+                sums = g.double().sum(1) + g0.double().sum(1)
+                total += sums @ sums.T
         return total
 
     def _shares(self, tokens: Tensor, there: Tensor) -> bool:
@@ -349,54 +357,41 @@ class Gradients:
         if not self._checked:
             raise InputError("model", "computes its logits in another way than by its head, logit scale and softcap")
 
-    def _through(self, block: nn.Module, given: Any, gradients: Sequence[Tuple[Optional[Tensor], ...]], keys: Any, kept: bool) -> Any:
-        """Passes gradients back through a block, each by what it computes and, of a prompt, by its keys and values. Returns
-        those by its input and, of answers, by the prompt's keys and values; and, if kept, what its linear layers took, x
-        [n, T, in], and the gradients by what they gave, g [passes, n, T, out]."""
+    def _through(
+        self, block: nn.Module, given: Any, gradients: Sequence[Optional[Tensor]], keys: Any, kept: bool, below: bool,
+        used: Optional[Tensor] = None,
+    ) -> Tuple[List[Tensor], Dict[nn.Module, Tuple[Tensor, Tensor]]]:  # fmt: skip
+        """Passes gradients back through a block, [passes, n, T, ...] by what it computes and, of a prompt, by its keys and
+        values. Returns those by its input, if they are wanted below, and, of answers, by the prompt's keys and values; and,
+        if kept, what its linear layers took, x [n, T, in], and the gradients by what they gave, g [passes, n, T, out].
+        used: [passes, n, T], to which tokens something comes back; by default to all."""
         args, kwargs = given
         hidden = _input(args, kwargs).detach().requires_grad_()
-        calls: Dict[nn.Module, List[Tuple[Tensor, Any]]] = {}
-
-        def keep(module: nn.Module, args: Any, output: Tensor) -> None:
-            if not torch.is_grad_enabled():
-                return
-            if not output.requires_grad:  # what it is given does not depend on the block's input
-                output.requires_grad_()
-            # The edge stays that of the layer's own output, should the block write over it.
-            calls.setdefault(module, []).append((args[0].detach(), get_gradient_edge(output)))
-
-        counted = [m for _, m in _linears(block) if any(self._counts[id(p)] for p in m.parameters(False))]
-        hooks = [m.register_forward_hook(keep) for m in counted] if kept else []
-        try:
-            with torch.enable_grad():
-                if args:
-                    output = _hidden(block(hidden, *args[1:], **kwargs))
-                else:
-                    output = _hidden(block(**{**kwargs, "hidden_states": hidden}))
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with _cut(block) as calls, torch.enable_grad():
+            if args:
+                output = _hidden(block(hidden, *args[1:], **kwargs))
+            else:
+                output = _hidden(block(**{**kwargs, "hidden_states": hidden}))
         leaves, tops = [hidden], [output]
         if keys is not None:
             leaves, tops = leaves + keys.leaves, tops + keys.tops
-        outputs = [y for pairs in calls.values() for _, y in pairs]
-        found = []
-        for k, of in enumerate(gradients):
-            ends, given_there = zip(*((top, g) for top, g in zip(tops, of) if g is not None))
-            more = k + 1 < len(gradients)
-            found.append(torch.autograd.grad(ends, [*leaves, *outputs], given_there, retain_graph=more, allow_unused=True))
-        layers, at = {}, len(leaves)
+        found = _back(tops, gradients, calls, leaves if below else leaves[1:], used)
+        passes = next(len(g) for g in gradients if g is not None)
         n, T = hidden.shape[:-1]
-        for module, pairs in calls.items():
-            inner, outer = pairs[0][0].shape[-1], _width(module)
-            if any(x.shape[0] != n and x.shape[:-1] != (n * T,) for x, _ in pairs):
-                raise InputError("model", f"has a {type(module).__name__} in its blocks whose rows are not those of the answers")
-            of_calls = range(at, at + len(pairs))
-            at += len(pairs)
-            ys = [[x.new_zeros(*x.shape[:-1], outer) if of[j] is None else of[j] for (x, _), j in zip(pairs, of_calls)] for of in found]
-            g = torch.stack([_joined([y.reshape(n, -1, outer) for y in of]) for of in ys])
-            layers[module] = _joined([x.reshape(n, -1, inner) for x, _ in pairs]), g
-        return [[torch.zeros_like(x) if g is None else g for x, g in zip(leaves, of)] for of in found], layers
+        of_modules: Dict[nn.Module, List[_Call]] = {}
+        for call in calls if kept else ():
+            if id(call.y) in found and any(self._counts[id(p)] for p in call.module.parameters(False)):
+                if call.x.shape[0] != n and call.x.shape[:-1] != (n * T,):
+                    name = type(call.module).__name__
+                    raise InputError("model", f"has a {name} in its blocks whose rows are not those of the answers")
+                of_modules.setdefault(call.module, []).append(call)
+        taken: Dict[Tuple[int, ...], Tensor] = {}  # one tensor for all that take the same
+        layers = {}
+        for module, of in of_modules.items():
+            x = torch.cat([x.detach().reshape(n, -1, x.shape[-1]) for _, x, _ in of], 1)
+            g = [found[id(y)].reshape(passes, n, -1, y.shape[-1]) for _, _, y in of]
+            layers[module] = taken.setdefault(tuple(id(x) for _, x, _ in of), x), torch.cat(g, 2) if g[1:] else g[0]
+        return [found[id(x)] if id(x) in found else x.new_zeros(passes, *x.shape) for x in leaves], layers
 
     @contextlib.contextmanager
     def _frozen(self) -> Iterator[None]:
@@ -415,8 +410,106 @@ class Gradients:
                 m.training = True
 
 
-def _joined(of_calls: List[Tensor]) -> Tensor:
-    return of_calls[0] if len(of_calls) == 1 else torch.cat(of_calls, 1)
+class _Call(NamedTuple):
+    """A linear layer that is called: x is what it takes, and y what it gives, from which nothing leads back to x."""
+
+    module: nn.Module
+    x: Tensor
+    y: Tensor
+
+
+@contextlib.contextmanager
+def _cut(block: nn.Module) -> Iterator[List[_Call]]:
+    """Cuts the graph of what the block computes at its linear layers. Copies, for the block may write over both."""
+    calls: List[_Call] = []
+    given: List[Tensor] = []
+    copies: Dict[Tuple[int, int], Tuple[Tensor, Tensor]] = {}
+
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return None
+        x = [*args, *kwargs.values()][0]
+        given.append(copies.setdefault((id(x), x._version), (x, x.clone()))[1])
+        return (given[-1].detach(),), {}
+
+    def leave(module: nn.Module, args: Any, output: Tensor) -> Optional[Tensor]:
+        if not torch.is_grad_enabled():
+            return None
+        calls.append(_Call(module, given.pop(), output.detach().requires_grad_()))
+        return calls[-1].y.clone()
+
+    linears = [m for _, m in _linears(block)]
+    hooks = [m.register_forward_pre_hook(enter, with_kwargs=True) for m in linears]
+    hooks += [m.register_forward_hook(leave) for m in linears]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _back(
+    tops: List[Tensor], gradients: Sequence[Optional[Tensor]], calls: List[_Call], leaves: List[Tensor], used: Optional[Tensor]
+) -> Dict[int, Tensor]:  # fmt: skip
+    """Gradients, [passes, ...] each, by the leaves and by what the calls gave, with their ids, from those by the tops: through
+    what is between two calls by one pass after another, and through the linear layers by all at once."""
+    known = {id(top): g for top, g in zip(tops, gradients) if g is not None}
+    found: Dict[int, Tensor] = {}
+    for ends, starts in _stages([top for top in tops if id(top) in known], calls, leaves):
+        for x in ends:
+            if id(x) not in known:
+                of_calls = (_by_input(module, found[id(y)], used) for module, taken, y in calls if taken is x and id(y) in found)
+                known[id(x)] = functools.reduce(Tensor.add_, of_calls)
+        given = [known[id(x)] for x in ends]
+        for k in range(len(given[0])):
+            back = torch.autograd.grad(ends, starts, [g[k] for g in given], retain_graph=True)
+            for y, g in zip(starts, back):
+                if not k:
+                    found[id(y)] = g.new_empty(len(given[0]), *g.shape)
+                found[id(y)][k] = g
+    return found
+
+
+def _stages(tops: List[Tensor], calls: List[_Call], leaves: List[Tensor]) -> Iterator[Tuple[List[Tensor], List[Tensor]]]:
+    """From which tensors to which gradients go back, in an order in which those by the former are known: by the tops, and by
+    what a call took once those by what it gave are."""
+    reached = {id(x): _reached(x) for x in tops + [call.x for call in calls if call.x.requires_grad]}
+    known = {id(top): (0, top) for top in tops}  # after how many stages
+    stages: Dict[int, List[Tensor]] = {}
+    for y, x in [(call.y, call.x) for call in reversed(calls)] + [(leaf, leaf) for leaf in leaves]:
+        after = [stage for of, (stage, _) in known.items() if id(y) in reached[of]]
+        if after:
+            stage = max(after) + 1
+            stages.setdefault(stage, []).append(y)
+            if id(x) in reached:
+                known[id(x)] = max(stage, known.get(id(x), (0, x))[0]), x
+    for _, starts in sorted(stages.items()):
+        wanted = {id(y) for y in starts}
+        yield [x for of, (_, x) in known.items() if reached[of] & wanted], starts
+
+
+def _reached(top: Tensor) -> Set[int]:
+    """The ids of the leaves that a tensor is computed from."""
+    nodes: List[Any] = [get_gradient_edge(top).node]
+    seen, found = set(), set()
+    while nodes:
+        node = nodes.pop()
+        if node not in seen:
+            seen.add(node)
+            if type(node).__name__ == "AccumulateGrad":
+                found.add(id(node.variable))
+            nodes += [before for before, _ in node.next_functions if before is not None]
+    return found
+
+
+def _by_input(module: Any, g: Tensor, used: Optional[Tensor]) -> Tensor:
+    """The gradients by what a linear layer took, from those by what it gave."""
+    weight: Tensor = module.weight if isinstance(module, nn.Linear) else module.weight.T
+    if used is None or used.shape != g.shape[:-1]:
+        return g @ weight
+    found = g.new_zeros(*used.shape, weight.shape[1])
+    found[used] = g[used] @ weight
+    return found
 
 
 def _shared(tokens: Tensor, there: Tensor, drawn: Tensor) -> int:
@@ -514,62 +607,69 @@ def _rows(tokens: Tensor, kind: Tensor, weights: List[Tensor]) -> Tuple[List[Ten
     return [torch.from_numpy(w).to(on) for w in passes], index[0].to(on), index[1].to(on), index[2], index[3]
 
 
-def products(x0: Tensor, g0: Tensor, x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
-    """[R, R] in float64: inner products of gradients of a weight, sums of outer products of x0 [P, in] and g0 [R, P, out]
-    over the tokens P of the prompt, and of x [n, T, in] of the answer and g [R, T, out] over its own. answer [R]: of each
-    gradient, not falling.
+def products(x0: Tensor, g0: Sequence[Tensor], x: Tensor, g: Sequence[Tensor], answer: Tensor) -> Tensor:
+    """[R, R] in float64: inner products of gradients of weights, sums of outer products of x0 [P, in] and, for each of the
+    weights, g0 [R, P, out] over the tokens P of the prompt, and of x [n, T, in] of the answer and g [R, T, out] over its
+    own. answer [R]: of each gradient, not falling.
 
     With P below the width, the gradients are split at the space of x0: in it they are made of P numbers for each of out,
     and beside it they have the answers' own tokens alone."""
     if not len(x0):
         return _of_answers(x, g, answer)
     if len(x0) >= x0.shape[1]:
-        return _of_slices(torch.cat([x0.expand(len(x), *x0.shape), x], 1), torch.cat([g0, g], 1), answer)
+        return _of_slices(x0, g0, x, g, answer)
     basis = torch.linalg.qr(x0.T).Q
     within = x @ basis
-    total = _of_slices(torch.cat([(x0 @ basis).expand(len(x), -1, -1), within], 1), torch.cat([g0, g], 1), answer)
-    return total + _of_answers(x - within @ basis.T, g, answer)
+    return _of_slices(x0 @ basis, g0, within, g, answer) + _of_answers(x - within @ basis.T, g, answer)
 
 
-def _of_answers(x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
+def _of_answers(x: Tensor, g: Sequence[Tensor], answer: Tensor) -> Tensor:
     """The same without a prompt. The gradients are made for a slice of the weight after another, or not at all where
     products of all pairs of tokens are fewer."""
-    width = x.shape[2]
-    R, T, out = g.shape
-    there = g.any(2)  # not behind the end of an answer, nor behind the last token of a part
+    R, T = g[0].shape[:2]
+    width, out = x.shape[2], sum(of.shape[2] for of in g)
+    there = torch.stack([of.any(2) for of in g]).any(0)  # not behind the end of an answer, nor behind the last token of a part
     pairs = int(there.sum()) ** 2 * (width + out + R + R * R // PAIRS)  # and their sums by rows
     slices = R * width * out * (T + R)
-    return _of_pairs(x, g, answer, there) if pairs < 2 * slices else _of_slices(x, g, answer)
+    return _of_pairs(x, g, answer, there) if pairs < 2 * slices else _of_slices(x[0, :0], [of[:, :0] for of in g], x, g, answer)
 
 
-def _of_slices(x: Tensor, g: Tensor, answer: Tensor) -> Tensor:
-    """The same from the gradients, for a slice of the weight after another."""
-    R, T, out = g.shape
-    inner, outer = g, x[answer]
-    if out >= x.shape[2]:  # the slices are of the longer side
-        inner, outer = outer, inner
-    inner = inner.transpose(1, 2)
-    step = max(1, (SLICE if x.device.type == "cpu" else 4 * SLICE) // (R * inner.shape[1]))
+def _of_slices(x0: Tensor, g0: Sequence[Tensor], x: Tensor, g: Sequence[Tensor], answer: Tensor) -> Tensor:
+    """The same from the gradients, for a slice of a weight after another."""
+    R, ours = len(answer), x[answer]
+    most = SLICE if x.device.type == "cpu" else 4 * SLICE
     total = torch.zeros(R, R, dtype=torch.float64, device=x.device)
-    for at in range(0, outer.shape[2], step):
-        rows = (inner @ outer[..., at : at + step]).reshape(R, -1)
-        total += rows @ rows.T
+    for of_prompt, of_own in zip(g0, g):
+        long, short = (of_prompt, of_own), (x0, ours)
+        if of_own.shape[2] < x.shape[2]:  # the slices are of the longer side
+            long, short = short, long
+        width, longer = short[1].shape[2], long[1].shape[2]
+        step = min(longer, max(1, most // (R * width)))
+        room = x.new_empty(R * width * step)
+        for at in range(0, longer, step):
+            outer, own = (side[..., at : at + step] for side in long)
+            made = room[: R * width * own.shape[2]].view(R, width, -1)
+            torch.matmul(short[0].transpose(-1, -2), outer, out=made)
+            made.baddbmm_(short[1].transpose(1, 2), own)
+            rows = made.view(R, -1)
+            total += rows @ rows.T
     return total
 
 
-def _of_pairs(x: Tensor, g: Tensor, answer: Tensor, there: Tensor) -> Tensor:
+def _of_pairs(x: Tensor, g: Sequence[Tensor], answer: Tensor, there: Tensor) -> Tensor:
     """The same from the products of all pairs of tokens that have a gradient, some of them after others, each with those of
     their own and the ones behind."""
     row, at = there.nonzero(as_tuple=True)
     token, index = torch.unique(answer[row] * x.shape[1] + at, return_inverse=True)
-    inner, outer = x.flatten(0, 1)[token], g[row, at]
-    rows = nn.functional.one_hot(row, len(g)).to(x)
-    total = torch.zeros(len(g), len(g), dtype=torch.float64, device=x.device)
+    inner, outer = x.flatten(0, 1)[token], [of[row, at] for of in g]
+    rows = nn.functional.one_hot(row, len(answer)).to(x)
+    total = torch.zeros(len(answer), len(answer), dtype=torch.float64, device=x.device)
     for low in range(0, len(row), PAIRS):
         of = slice(low, low + PAIRS)
         first, last = int(index[low:].min()), int(index[of].max()) + 1
         alike = inner[first:last] @ inner[first:].T
-        both = alike[index[of] - first][:, index[low:] - first] * (outer[of] @ outer[low:].T)
+        both = alike[index[of] - first][:, index[low:] - first]
+        both *= torch.stack([y[of] @ y[low:].T for y in outer]).sum(0)
         total += (rows[of].T @ both[:, :PAIRS] @ rows[of]).double()
         behind = (rows[of].T @ both[:, PAIRS:] @ rows[low:][PAIRS:]).double()
         total += behind + behind.T
@@ -584,10 +684,6 @@ def _linears(module: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
 
 def _size(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
-
-
-def _width(module: Any) -> int:
-    return int(module.out_features if isinstance(module, nn.Linear) else module.weight.shape[1])
 
 
 def _input(args: Any, kwargs: Any) -> Any:
