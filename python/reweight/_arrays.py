@@ -160,8 +160,8 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
     dtype = _TORCH.get(obj.dtype)
     if dtype not in dtypes or dtype is None:
         raise TypeError(f"{argument} has dtype {str(obj.dtype).replace('torch.', '')}, want {_listed(dtypes)}")
-    if obj.layout is not torch.strided:
-        raise TypeError(f"{argument} is a sparse tensor, want a dense one")
+    if obj.layout is not torch.strided or obj.is_nested:
+        raise TypeError(f"{argument} is a nested or sparse tensor, want a plain one")
     ordinal = None
     if not obj.is_cpu:
         device = obj.device

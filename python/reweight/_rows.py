@@ -14,7 +14,6 @@ from ._arrays import (
     F32,
     I32,
     I64,
-    NOWHERE,
     Array,
     ArrayLike,
     DType,
@@ -123,12 +122,7 @@ def write_token_stats(
     """Writes those of a TokenStats that are not None: new tensors with an element per row, one after another."""
     x = view("logits", logits, (F32, BF16, F16))
     y = _per_row("ids", ids, (I32, I64), _rows_shape("logits", x), x)
-    rows = _rows(x) if y.contiguous else None
-    if rows is None:
-        _token_stats(x, y, [None if t is None else new(t, F32, x.device) for t in results], temperature, workers)
-    else:  # as _token_stats does it, in a microsecond or two less
-        pointers = [0 if t is None else t.data_ptr() or NOWHERE for t in results]
-        _call_token_stats(x, y, _Part(rows, rows, [y.pointer, *pointers]), temperature, workers)
+    _token_stats(x, y, [None if t is None else new(t, F32, x.device) for t in results], temperature, workers)
 
 
 def _token_stats(

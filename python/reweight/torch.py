@@ -369,6 +369,8 @@ def _check_tensor(name: str, t: Tensor) -> None:
         raise TypeError(f"{name} is {described(t)}, want a torch.Tensor")
     if _is_dtensor(t):
         raise InputError(name, f"is a DTensor of {list(getattr(t, 'placements'))}, want {_plain_tensor(name, t)}")
+    if t.layout is not torch.strided or t.is_nested or t.is_quantized:
+        raise TypeError(f"{name} is a nested, sparse or quantized tensor, want a plain one")
 
 
 def _check_backward_only() -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import math
 import random
+import types
 import unittest
 import warnings
 
@@ -17,6 +18,7 @@ except ImportError:
     raise unittest.SkipTest("PyTorch is not installed")
 
 import reweight
+from reweight import _operators
 from reweight.torch import linear_token_stats, loss, token_stats
 from support import with_policy
 
@@ -206,6 +208,44 @@ class TokenStats(Case):
         self.assertIsNone(logprobs.grad_fn)
         half = leaf.detach().half()
         self.close(token_stats(half, ids)[0], expected(half, ids)[0], STATS)
+
+    def test_where_rows_lie(self):
+        """Rows that are not one after another, or are not in memory as they are meant: the same results, or an error."""
+        x, y = numbers((4, 8), 44), chosen((4,), 8, 45)
+        operator, options = torch.ops.reweight.token_stats.default, (torch.ones((), dtype=torch.float64), True, True)
+        want = operator(x, y, *options)
+        apart, wide = torch.stack([y, y + 1], -1)[:, 0], torch.cat([x, x], 1)[:, :8]
+        for logits, ids in ((wide, y), (x, apart), (wide, apart), (x, y.int()), (torch.nn.Parameter(x, False), y), (x.double(), y),
+                            (torch._neg_view(-x), y), (x, torch._neg_view(-y))):  # fmt: skip
+            most = 0 if logits.dtype is x.dtype else STATS
+            for got, of in zip(token_stats(logits, ids, log_sum_sq_probs=True), want):
+                self.close(got, of, most)
+        with self.assertRaisesRegex(ValueError, "ids is not contiguous"):  # which token_stats sees to
+            operator(x, apart, *options)
+        self.assertEqual([list(t.shape) for t in token_stats(x[:0], y[:0])], [[0], [0]])
+        freed = x.clone(), y.clone()
+        for t in freed:
+            t.untyped_storage().resize_(0)
+
+        def odd(t):  # one byte off
+            return torch.frombuffer(bytearray(1) + t.numpy().tobytes(), dtype=t.dtype, offset=1).reshape(t.shape)
+
+        for kind, message, make in (
+            (ValueError, "has no memory", dict(zip((x, y), freed)).get),
+            (ValueError, "is not aligned", odd),
+            (TypeError, "sparse .* tensor", torch.Tensor.to_sparse),
+            (TypeError, "nested, .* tensor", lambda t: torch.nested.nested_tensor([*t])),
+            (TypeError, "quantized tensor", lambda t: torch.quantize_per_tensor(t.float(), 0.1, 0, torch.quint8)),
+        ):
+            for name, given in (("logits", (make(x), y)), ("ids", (x, make(y)))):
+                with self.subTest(message, argument=name), self.assertRaisesRegex(kind, f"{name} .*{message}"):
+                    token_stats(*given)
+        with self.assertRaisesRegex(ValueError, "is -7, want 0 to 7"):
+            token_stats(x, torch._neg_view(y * 0 + 7))
+        l, elsewhere = torch.empty(4), types.SimpleNamespace(dtype=torch.int64, is_cpu=False)
+        for ids, written in ((y, True), (y.int(), True), (elsewhere, False)):
+            self.assertEqual(_operators._write_plain(x, ids, l.zero_(), None, None, 1.0), written)
+            self.close(l, want[0] * written, 0)
 
     def test_errors(self):
         logits, ids = numbers((2, 3, 8), 15), chosen((2, 3), 8, 16)
