@@ -161,7 +161,7 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
     if dtype not in dtypes or dtype is None:
         raise TypeError(f"{argument} has dtype {str(obj.dtype).replace('torch.', '')}, want {_listed(dtypes)}")
     if obj.layout is not torch.strided or obj.is_nested:
-        raise TypeError(f"{argument} is a nested or sparse tensor, want a plain one")
+        check_plain(argument, obj)
     ordinal = None
     if not obj.is_cpu:
         device = obj.device
@@ -191,6 +191,13 @@ def _view_torch(argument: str, obj: Any, dtypes: Tuple[DType, ...], writable: bo
             # counts as a change of the tensor for all that saved it.
             obj.detach().as_strided((0,), (1,)).zero_()
     return array
+
+
+def check_plain(argument: str, tensor: Any) -> None:
+    """Wants a tensor of PyTorch whose elements are numbers in memory."""
+    kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else str(tensor.layout).replace("torch.", "")
+    if kind != "strided":
+        raise TypeError(f"{argument} is a {kind} tensor, want a plain one")
 
 
 def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ passes. Operators take what reweight.torch has checked, and the library checks t
 
 from __future__ import annotations
 
-from ctypes import c_double
+from ctypes import ArgumentError, c_double
 from typing import Any, Optional, Sequence, Tuple
 
 import torch
@@ -88,8 +88,8 @@ _IDS = {torch.int32: I32, torch.int64: I64}
 
 
 def _write_plain(logits: Tensor, ids: Tensor, l: Tensor, h: Optional[Tensor], q: Optional[Tensor], temperature: float) -> bool:
-    """write_token_stats in half of the time of a few short rows, where all of them lie one after another in memory of the CPU:
-    False, and nothing is written, where they do not, or something is wrong, of which that says what."""
+    """write_token_stats in half of the time of a few short rows, where all of them lie one after another on the CPU. Returns
+    False, and has written nothing, where they do not or an argument is wrong: that one does it, or says what is wrong."""
     dtype, chosen, shape = _LOGITS.get(logits.dtype), _IDS.get(ids.dtype), logits.shape
     if (
         dtype is None or chosen is None or not (logits.is_cpu and ids.is_cpu)
@@ -118,7 +118,7 @@ def token_stats_directly(logits: Tensor, ids: Any, temperature: Any, entropy: An
         if not (_unseen(logits, ids) and type(temperature) in (float, int) and type(entropy) is type(squares) is bool):
             return None
         return _results(logits, ids.contiguous(), temperature, entropy, squares)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, ArgumentError):
         return None
 
 
@@ -132,7 +132,7 @@ def _unseen(logits: Tensor, ids: Any) -> bool:
     key, but for modes of functions and profilers."""
     if type(logits) not in (Tensor, torch.nn.Parameter) or type(ids) is not Tensor or not logits.is_cpu:
         return False
-    if ids.dtype not in _IDS or ids.layout is not torch.strided or ids.is_nested:
+    if ids.dtype not in _IDS or ids.layout is not torch.strided or ids.is_nested:  # of which PyTorch makes no such results
         return False
     if _C._dispatch_tls_local_include_set().raw_repr() | _USUAL != _USUAL or _C._len_torch_function_stack():
         return False

@@ -19,7 +19,7 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
 
 import reweight  # noqa: E402
 from reweight import InputError, _head as _parts, _operators, _schemes  # noqa: E402
-from reweight._arrays import overlaps  # noqa: E402
+from reweight._arrays import check_plain, overlaps  # noqa: E402
 from reweight._errors import choice, described, integer, number  # noqa: E402
 from reweight._scalars import fields  # noqa: E402
 from reweight._generated import (  # noqa: E402
@@ -370,7 +370,7 @@ def _check_tensor(name: str, t: Tensor) -> None:
     if _is_dtensor(t):
         raise InputError(name, f"is a DTensor of {list(getattr(t, 'placements'))}, want {_plain_tensor(name, t)}")
     if t.layout is not torch.strided or t.is_nested or t.is_quantized:
-        raise TypeError(f"{name} is a nested, sparse or quantized tensor, want a plain one")
+        check_plain(name, t)
 
 
 def _check_backward_only() -> None:

@@ -106,7 +106,7 @@ class Types(TestCase):
                 f"logits has dtype {name}, want float32, bfloat16 or float16", lambda: reweight.token_stats(logits)
             )
         sparse = torch.eye(3).to_sparse()
-        self.assertTypeError("logits is a nested or sparse tensor, want a plain one", lambda: reweight.token_stats(sparse))
+        self.assertTypeError("logits is a sparse_coo tensor, want a plain one", lambda: reweight.token_stats(sparse))
         meta = torch.zeros(3, 5, device="meta")
         self.assertTypeError(
             "logits is on the device meta, want the CPU or a CUDA device", lambda: reweight.token_stats(meta)

@@ -26,6 +26,7 @@ from reweight.audit import _command
 
 try:
     import torch
+    import torch.nn.utils.prune
     import transformers
 
     from reweight.audit import gradients
@@ -404,6 +405,21 @@ if torch:
             y = y + self.up(z.tanh_()).tanh_()
             return self.down(y) + self.of_constant(x.new_ones(*x.shape[:2], 1)) * x
 
+    class Changed(torch.nn.Module):
+        """Doubles a weight while it is used, as PEFT adds to weights of experts."""
+
+        def __init__(self, mlp):
+            super().__init__()
+            self.mlp, self.twice = mlp, torch.nn.Identity()
+            self.twice.forward = lambda weight: 2 * weight
+            mlp.up_proj.requires_grad_(False)
+
+        def forward(self, x):
+            torch.nn.utils.parametrize.register_parametrization(self.mlp.up_proj, "weight", self.twice)
+            y = self.mlp(x)
+            torch.nn.utils.parametrize.remove_parametrizations(self.mlp.up_proj, "weight", leave_parametrized=False)
+            return y
+
     class Before(torch.nn.Module):
         """Takes the token before as well, of which a cache of keys and values knows nothing."""
 
@@ -437,6 +453,20 @@ class Gradients(unittest.TestCase):
         for block in model.model.layers:
             block.mlp = Odd()
         yield "odd blocks", model
+        yield "opt, another width at the head", t.OPTForCausalLM(t.OPTConfig(
+            vocab_size=97, hidden_size=32, ffn_dim=48, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64,
+            word_embed_proj_dim=16, do_layer_norm_before=False))  # fmt: skip
+        model = t.LlamaForCausalLM(t.LlamaConfig(**SIZES))
+        zero, one, two = model.model.layers
+        zero.mlp = Changed(zero.mlp)
+        one.mlp.up_proj.register_forward_hook(lambda m, args, y: 2 * y + args[0].sum(-1, keepdim=True))
+        one.mlp.gate_proj.register_forward_pre_hook(lambda m, args: args[0] * 3)
+        one.mlp.down_proj.requires_grad_(False).register_forward_hook(lambda m, args, y: y + args[0].mean(-1, keepdim=True))
+        two.self_attn.k_proj.requires_grad_(False).forward = lambda x, f=two.self_attn.k_proj.forward: f(x) + x[..., :16]
+        torch.nn.utils.parametrizations.weight_norm(two.self_attn.o_proj)
+        mlp = two.mlp.forward
+        two.mlp.forward = lambda x: torch.utils.checkpoint.checkpoint(mlp, x, use_reentrant=False)
+        yield "layers that do more", model
 
     def answers(self, n=5):
         """Answers of different lengths to one prompt, some with a masked stretch, one without an action, two of the
@@ -644,6 +674,45 @@ class Gradients(unittest.TestCase):
             found = gradients.Gradients(model.to(dtype)).grams(ids, labels, 3)
             self.assertLess(float((found - want).norm() / want.norm()), 0.05)
 
+    def test_around_it(self):
+        """Under autocast, whose rounding is that of the model alone, and in inference mode."""
+        ids, labels, _ = self.answers()
+        _, model = next(self.models())
+        for kind in gradients.VIEWS:
+            view = gradients.Gradients(model.eval(), view=kind)
+            want = view.grams(ids, labels, 3)
+            with torch.inference_mode():
+                torch.testing.assert_close(view.grams(ids, labels, 3), want)
+            with torch.autocast("cpu", torch.bfloat16):
+                found = view.grams(ids, labels, 3)
+            self.assertLess(float((found - want).norm() / want.norm()), 0.05)
+
+    def test_passes_after_others(self):
+        """Passes are the same whether they go back at once or after one another."""
+        ids, labels, _ = self.answers()
+        for _, model in list(self.models())[:2]:
+            view = gradients.Gradients(model.eval())
+            want = view.grams(ids, labels, 3)
+            for most in (1, 40):
+                with mock.patch.object(gradients, "TOKENS", most):
+                    found = view.grams(ids, labels, 3)
+                torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5 * float(want.abs().max()))
+
+    def test_memory(self):
+        """Of layers that do not count no gradients are held once they are passed on."""
+        _, model = next(self.models())
+        model.requires_grad_(False).model.layers[1].self_attn.q_proj.requires_grad_(True)
+        held = []
+
+        def kept(*args):
+            held.append(back(*args))
+            return held[-1]
+
+        back, (ids, labels, _) = gradients._back, self.answers()
+        with mock.patch.object(gradients, "_back", kept):
+            gradients.Gradients(model, [1, 2]).grams(ids, labels, 3)
+        self.assertEqual([len(found) for found in held], [3, 1, 3, 1])  # by the input, keys and values, and of q_proj
+
     def test_nothing_drawn(self):
         """Answers without labelled tokens have no gradient."""
         ids, labels, _ = self.answers()
@@ -662,7 +731,7 @@ class Gradients(unittest.TestCase):
             **SIZES, head_dim=8, vocab_size_per_layer_input=97, hidden_size_per_layer_input=8, num_kv_shared_layers=1, laurel_rank=4,
             altup_num_inputs=2, layer_types=["sliding_attention", "full_attention", "full_attention"],
             activation_sparsity_pattern=[0.0] * 3))  # fmt: skip
-        models = [next(self.models())[1] for _ in range(5)]
+        models = [next(self.models())[1] for _ in range(9)]
         forward = models[0].forward
 
         def scaled(*args, **options):
@@ -676,6 +745,12 @@ class Gradients(unittest.TestCase):
             p.requires_grad_("norm" in name)
         models[3].model.layers[0].mlp.up_proj.to("meta")
         models[4].lm_head = torch.nn.Sequential(models[4].lm_head)
+        blocks = [m.model.layers for m in models[5:]]
+        blocks[0][2].mlp = blocks[0][0].mlp
+        blocks[1][0].mlp.up_proj.weight = blocks[1][0].mlp.gate_proj.weight
+        torch.nn.utils.prune.identity(blocks[2][1].mlp.up_proj, "weight")
+        mlp = blocks[3][1].mlp.forward
+        blocks[3][1].mlp.forward = lambda x: torch.utils.checkpoint.checkpoint(mlp, x, use_reentrant=True)
         for model, problem in (
             (shared, "model has blocks that share keys and values"),
             (models[0], "model computes its logits in another way"),
@@ -683,6 +758,10 @@ class Gradients(unittest.TestCase):
             (models[2], "model trains no linear layer"),
             (models[3], "model has parameters that are not in memory"),
             (models[4], "no linear layer, want its head"),
+            (models[5], "has linear layers that share a weight"),
+            (models[6], "has linear layers that share a weight"),
+            (models[7], "trains its weight_orig, want weight and bias"),
+            (models[8], "has a block through which PyTorch does not go back"),
         ):
             with self.subTest(problem), self.assertRaises(reweight.InputError) as caught:
                 gradients.Gradients(model).grams(ids, labels, 3)

@@ -233,9 +233,9 @@ class TokenStats(Case):
         for kind, message, make in (
             (ValueError, "has no memory", dict(zip((x, y), freed)).get),
             (ValueError, "is not aligned", odd),
-            (TypeError, "sparse .* tensor", torch.Tensor.to_sparse),
-            (TypeError, "nested, .* tensor", lambda t: torch.nested.nested_tensor([*t])),
-            (TypeError, "quantized tensor", lambda t: torch.quantize_per_tensor(t.float(), 0.1, 0, torch.quint8)),
+            (TypeError, "is a sparse_coo tensor, want a plain one", torch.Tensor.to_sparse),
+            (TypeError, "is a nested tensor", lambda t: torch.nested.nested_tensor([*t])),
+            (TypeError, "is a quantized tensor", lambda t: torch.quantize_per_tensor(t.float(), 0.1, 0, torch.quint8)),
         ):
             for name, given in (("logits", (make(x), y)), ("ids", (x, make(y)))):
                 with self.subTest(message, argument=name), self.assertRaisesRegex(kind, f"{name} .*{message}"):
@@ -269,6 +269,7 @@ class TokenStats(Case):
             (r"ids\[1, 2\] is 8, want 0 to 7", ValueError, lambda: token_stats(logits, bad)),
             ("temperature is 0", ValueError, lambda: token_stats(logits, ids, temperature=0)),
             ("temperature is -1", ValueError, lambda: token_stats(logits.double(), ids, temperature=-1)),
+            ("temperature is an integer above all", ValueError, lambda: token_stats(logits, ids, temperature=10**400)),
             ("temperature is NaN", ValueError, lambda: token_stats(logits.double(), ids, temperature=math.nan)),
             ("temperature .* requires grad", TypeError, lambda: token_stats(logits, ids, temperature=learned)),
         ]:

@@ -31,6 +31,8 @@ from ..torch import linear_token_stats
 SLICE = 1 << 22
 """Numbers of the gradients that are held at once, at most: all answers' and parts' for a slice of a weight. A CPU's cache
 holds them; with four times as many _of_slices took 1.4 times as long. Elsewhere it has four times as many."""
+TOKENS = 1 << 13
+"""Tokens of all passes that go back through a linear layer at once, about: more make a product no faster."""
 PAIRS = 512
 """Tokens whose products with others are held at once."""
 
@@ -111,6 +113,15 @@ class Gradients:
         self.counted = sum(numbers[i] for i in self.layers)
         if not self.counted:
             raise InputError("model", "trains no linear layer of these blocks, want at least one")
+        mine = [
+            (name, p) for block in self.blocks for _, m in _linears(block) for name, p in m.named_parameters(recurse=False)
+            if self._counts[id(p)]
+        ]  # fmt: skip
+        if view == "full" and len({id(p) for _, p in mine}) < len(mine):
+            raise InputError("model", "has linear layers that share a weight, whose gradients the audit does not add up")
+        for name, _ in mine if view == "full" else ():
+            if name not in ("weight", "bias"):
+                raise InputError("model", f"has a linear layer that trains its {name}, want weight and bias alone")
         self._checked = False
         self._sharing: Optional[bool] = None
         config: Any = getattr(model, "config", None)
@@ -149,7 +160,7 @@ class Gradients:
         _, first, kind = np.unique(np.column_stack([lengths, padded]), axis=0, return_index=True, return_inverse=True)
         tokens = torch.from_numpy(padded[first]).to(device)
         there = torch.from_numpy((np.arange(longest) < np.array(lengths)[first, None]).astype(np.int64)).to(device)
-        with self._frozen(), torch.enable_grad():
+        with torch.inference_mode(False), self._frozen(), torch.enable_grad():
             if not self._checked:
                 self._check_head(tokens[:1, :2])
             return self._grams(tokens, there, torch.from_numpy(kind.reshape(n)), torch.from_numpy(mark).to(device), parts, directions)
@@ -216,18 +227,16 @@ class Gradients:
     ) -> Iterator[Tuple[int, Tensor]]:  # fmt: skip
         """The inner products by the weights of the linear layers of the blocks, with the number of the block among those
         that count: of the passes of of the answers of answer."""
-        gradients = after.new_zeros(len(weights), *after.shape)
-        for g, w in zip(gradients, weights):
+        gradients = before.new_empty(len(weights), *before.shape)
+        for of_pass, w in zip(gradients, weights):
+            g = torch.zeros_like(after)
             g[:, :-1][where] = (slope * w[:, 1:][where][:, None]).to(g)
-            g.copy_(*torch.autograd.grad(after, before, g.clone(), retain_graph=True))
-        # Nothing comes back to the tokens behind the last one with a weight, and the last block computes nothing of the prompt.
-        weighted = torch.stack([w[:, 1:] != 0 for w in weights]).flip(2).cumsum(2).flip(2)
-        used = nn.functional.pad(weighted, (0, 1)) > 0
-        above: Optional[Tensor] = None
+            of_pass.copy_(*torch.autograd.grad(after, before, g, retain_graph=True))
+        above: Optional[Tensor] = None  # by what the last block computes of the prompt, which nothing uses
         lowest = self.layers[0] if len(of) else len(self.blocks)
         for i in range(len(self.blocks) - 1, lowest - 1, -1):
             kept = i in self.layers
-            (gradients, *by_keys), layers = self._through(self.blocks[i], inputs.pop(), [gradients], keys, kept, i > lowest, used)
+            (gradients, *by_keys), layers = self._through(self.blocks[i], inputs.pop(), [gradients], keys, kept, i > lowest)
             of_prompt: Dict[nn.Module, Tuple[Tensor, Tensor]] = {}
             if keys is not None:
                 back = [above, *(g[of, answer][:, None] for g in by_keys)]
@@ -237,9 +246,11 @@ class Gradients:
             none = before[:1, :0]
             for module, (x, g) in layers.items():  # those that take the same are passed together
                 x0, g0 = of_prompt.get(module, (none, g.new_zeros(len(of), 1, 0, g.shape[-1])))
-                alike.setdefault((id(x0), id(x)), (x0, x, []))[2].append((module, g0[:, 0], g[of, answer]))
+                alike.setdefault((id(x0), id(x)), (x0, x, []))[2].append((module, g0[:, 0], g))
             for x0, x, given in alike.values():
-                yield self.layers.index(i), self._products(x0[0], x, given, answer)
+                rows = [(module, g0, g[of, answer]) for module, g0, g in given]
+                with _exact(x):
+                    yield self.layers.index(i), self._products(x0[0], x, rows, answer)
 
     def _by_head(self, x: Tensor, weight: Tensor, drawn: Tensor) -> Tensor:
         """The inner products [N, N] of the tokens' gradients by the head's weight, for a slice of the vocabulary after
@@ -266,13 +277,13 @@ class Gradients:
 
     def _products(self, x0: Tensor, x: Tensor, layers: List[Tuple[nn.Module, Tensor, Tensor]], answer: Tensor) -> Tensor:
         """The inner products of the gradients of what counts of linear layers: products says of what."""
-        weights = [(g0.float(), g.float()) for module, g0, g in layers if self._counts[id(module.weight)]]
+        weights = [(g0.float(), g.float()) for module, g0, g in layers if self._counts.get(id(module.weight))]
         total = torch.zeros(len(answer), len(answer), dtype=torch.float64, device=x.device)
         if weights:
             total += products(x0.float(), [g0 for g0, _ in weights], x.float(), [g for _, g in weights], answer)
         for module, g0, g in layers:
             bias = getattr(module, "bias", None)
-            if bias is not None and self._counts[id(bias)]:
+            if bias is not None and self._counts.get(id(bias)):
                 sums = g.double().sum(1) + g0.double().sum(1)
                 total += sums @ sums.T
         return total
@@ -358,29 +369,32 @@ class Gradients:
             raise InputError("model", "computes its logits in another way than by its head, logit scale and softcap")
 
     def _through(
-        self, block: nn.Module, given: Any, gradients: Sequence[Optional[Tensor]], keys: Any, kept: bool, below: bool,
-        used: Optional[Tensor] = None,
-    ) -> Tuple[List[Tensor], Dict[nn.Module, Tuple[Tensor, Tensor]]]:  # fmt: skip
+        self, block: nn.Module, given: Any, gradients: Sequence[Optional[Tensor]], keys: Any, kept: bool, below: bool
+    ) -> Tuple[List[Any], Dict[nn.Module, Tuple[Tensor, Tensor]]]:  # fmt: skip
         """Passes gradients back through a block, [passes, n, T, ...] by what it computes and, of a prompt, by its keys and
-        values. Returns those by its input, if they are wanted below, and, of answers, by the prompt's keys and values; and,
-        if kept, what its linear layers took, x [n, T, in], and the gradients by what they gave, g [passes, n, T, out].
-        used: [passes, n, T], to which tokens something comes back; by default to all."""
+        values. Returns those by its input, or None if they are not wanted below, and, of answers, by the prompt's keys and
+        values; and, if kept, what its linear layers took, x [n, T, in], and the gradients by what they gave, g [passes, n,
+        T, out]."""
         args, kwargs = given
         hidden = _input(args, kwargs).detach().requires_grad_()
-        with _cut(block) as calls, torch.enable_grad():
-            if args:
-                output = _hidden(block(hidden, *args[1:], **kwargs))
-            else:
-                output = _hidden(block(**{**kwargs, "hidden_states": hidden}))
-        leaves, tops = [hidden], [output]
-        if keys is not None:
-            leaves, tops = leaves + keys.leaves, tops + keys.tops
-        found = _back(tops, gradients, calls, leaves if below else leaves[1:], used)
+        linears = [m for _, m in _linears(block)]
+        counted = {m for m in linears if kept and any(self._counts[id(p)] for p in m.parameters(False))}
+        with _cut(linears, counted) as calls:  # until all is passed back: what is checkpointed is computed again then
+            with torch.enable_grad():
+                if args:
+                    output = _hidden(block(hidden, *args[1:], **kwargs))
+                else:
+                    output = _hidden(block(**{**kwargs, "hidden_states": hidden}))
+            leaves, tops = [hidden] if below else [], [output]
+            if keys is not None:
+                leaves, tops = leaves + keys.leaves, tops + keys.tops
+            with _exact(hidden):
+                found = _back(tops, gradients, calls, leaves, counted)
         passes = next(len(g) for g in gradients if g is not None)
         n, T = hidden.shape[:-1]
         of_modules: Dict[nn.Module, List[_Call]] = {}
-        for call in calls if kept else ():
-            if id(call.y) in found and any(self._counts[id(p)] for p in call.module.parameters(False)):
+        for call in calls:
+            if call.module in counted and id(call.y) in found:
                 if call.x.shape[0] != n and call.x.shape[:-1] != (n * T,):
                     name = type(call.module).__name__
                     raise InputError("model", f"has a {name} in its blocks whose rows are not those of the answers")
@@ -388,10 +402,12 @@ class Gradients:
         taken: Dict[Tuple[int, ...], Tensor] = {}  # one tensor for all that take the same
         layers = {}
         for module, of in of_modules.items():
-            x = torch.cat([x.detach().reshape(n, -1, x.shape[-1]) for _, x, _ in of], 1)
-            g = [found[id(y)].reshape(passes, n, -1, y.shape[-1]) for _, _, y in of]
-            layers[module] = taken.setdefault(tuple(id(x) for _, x, _ in of), x), torch.cat(g, 2) if g[1:] else g[0]
-        return [found[id(x)] if id(x) in found else x.new_zeros(passes, *x.shape) for x in leaves], layers
+            same = tuple(id(x) for _, x, _ in of)
+            if same not in taken:
+                taken[same] = _joined([x.detach().reshape(n, -1, x.shape[-1]) for _, x, _ in of])
+            layers[module] = taken[same], _joined([found[id(y)].reshape(passes, n, -1, y.shape[-1]) for _, _, y in of])
+        back: List[Any] = [found[id(x)] if id(x) in found else x.new_zeros(passes, *x.shape) for x in leaves]
+        return back if below else [None, *back], layers
 
     @contextlib.contextmanager
     def _frozen(self) -> Iterator[None]:
@@ -410,6 +426,15 @@ class Gradients:
                 m.training = True
 
 
+def _joined(of_calls: List[Tensor]) -> Tensor:
+    return of_calls[0] if len(of_calls) == 1 else torch.cat(of_calls, -2)
+
+
+def _exact(x: Tensor) -> Any:
+    """Where autocast rounds nothing."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
 class _Call(NamedTuple):
     """A linear layer that is called: x is what it takes, and y what it gives, from which nothing leads back to x."""
 
@@ -419,28 +444,42 @@ class _Call(NamedTuple):
 
 
 @contextlib.contextmanager
-def _cut(block: nn.Module) -> Iterator[List[_Call]]:
-    """Cuts the graph of what the block computes at its linear layers. Copies, for the block may write over both."""
+def _cut(linears: List[nn.Module], counted: Set[nn.Module]) -> Iterator[List[_Call]]:
+    """Cuts the graph of what a block computes at its linear layers. What goes in and what comes out is copied, because the
+    block may write over it. A layer that does more than its weight says is not cut. If it is counted, y is 0, and is added
+    to what it gives: the gradients are the same."""
     calls: List[_Call] = []
     given: List[Tensor] = []
     copies: Dict[Tuple[int, int], Tuple[Tensor, Tensor]] = {}
+    changed = {m for m in linears if m._forward_hooks or m._backward_hooks or m._backward_pre_hooks or "forward" in m.__dict__}
+
+    def whole(module: nn.Module) -> bool:
+        return module in changed or nn.utils.parametrize.is_parametrized(module)
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return None
         x = [*args, *kwargs.values()][0]
+        if whole(module):
+            given.append(x.detach().clone())
+            return None
         given.append(copies.setdefault((id(x), x._version), (x, x.clone()))[1])
         return (given[-1].detach(),), {}
 
     def leave(module: nn.Module, args: Any, output: Tensor) -> Optional[Tensor]:
         if not torch.is_grad_enabled():
             return None
-        calls.append(_Call(module, given.pop(), output.detach().requires_grad_()))
-        return calls[-1].y.clone()
+        x, y = given.pop(), output.detach().requires_grad_()
+        if not whole(module):
+            calls.append(_Call(module, x, y))
+            return y.clone()
+        if module not in counted:
+            return None
+        calls.append(_Call(module, x, torch.zeros_like(y).requires_grad_()))
+        return output + calls[-1].y
 
-    linears = [m for _, m in _linears(block)]
     hooks = [m.register_forward_pre_hook(enter, with_kwargs=True) for m in linears]
-    hooks += [m.register_forward_hook(leave) for m in linears]
+    hooks += [m.register_forward_hook(leave, prepend=True) for m in linears]  # before what others add to it
     try:
         yield calls
     finally:
@@ -449,28 +488,55 @@ def _cut(block: nn.Module) -> Iterator[List[_Call]]:
 
 
 def _back(
-    tops: List[Tensor], gradients: Sequence[Optional[Tensor]], calls: List[_Call], leaves: List[Tensor], used: Optional[Tensor]
+    tops: List[Tensor], gradients: Sequence[Optional[Tensor]], calls: Sequence[_Call], leaves: List[Tensor],
+    counted: Set[nn.Module],
 ) -> Dict[int, Tensor]:  # fmt: skip
-    """Gradients, [passes, ...] each, by the leaves and by what the calls gave, with their ids, from those by the tops: through
-    what is between two calls by one pass after another, and through the linear layers by all at once."""
-    known = {id(top): g for top, g in zip(tops, gradients) if g is not None}
+    """Gradients, [passes, ...] each, by the leaves and by what the calls of counted layers gave, with their ids, from those by
+    the tops: through what is between two calls by one pass after another, and through the linear layers by many at once."""
+    passes = next(len(g) for g in gradients if g is not None)
+    step = max(1, TOKENS // max(1, tops[0].shape[:-1].numel()))
+    found = []
+    for at in range(0, passes, step):
+        found.append(_back_at_once(tops, [g if g is None else g[at : at + step] for g in gradients], calls, leaves, counted))
+    return found[0] if len(found) == 1 else {y: torch.cat([of.pop(y) for of in found]) for y in list(found[0])}
+
+
+def _back_at_once(
+    tops: List[Tensor], gradients: Sequence[Optional[Tensor]], calls: Sequence[_Call], leaves: List[Tensor],
+    counted: Set[nn.Module],
+) -> Dict[int, Tensor]:  # fmt: skip
+    known = {id(top): g for top, g in zip(tops, gradients) if g is not None and top.requires_grad}
     found: Dict[int, Tensor] = {}
-    for ends, starts in _stages([top for top in tops if id(top) in known], calls, leaves):
+    stages = list(_stages([top for top in tops if id(top) in known], calls, leaves))
+    for at, (ends, starts) in enumerate(stages):
         for x in ends:
             if id(x) not in known:
-                of_calls = (_by_input(module, found[id(y)], used) for module, taken, y in calls if taken is x and id(y) in found)
-                known[id(x)] = functools.reduce(Tensor.add_, of_calls)
+                of_x = [call for call in calls if call.x is x and id(call.y) in found]
+                known[id(x)] = functools.reduce(Tensor.add_, (_by_input(module, found[id(y)]) for module, _, y in of_x))
+                for module, _, y in of_x:
+                    if module not in counted:
+                        del found[id(y)]
         given = [known[id(x)] for x in ends]
-        for k in range(len(given[0])):
-            back = torch.autograd.grad(ends, starts, [g[k] for g in given], retain_graph=True)
+        later = {id(x) for ends, _ in stages[at + 1 :] for x in ends}
+        known = {x: g for x, g in known.items() if x in later}
+        unused = {id(call.y) for call in calls if call.module not in counted and id(call.x) not in later}
+        starts = [y for y in starts if id(y) not in unused]
+        for k in range(len(given[0]) if starts else 0):
+            try:
+                back = torch.autograd.grad(ends, starts, [g[k] for g in given], retain_graph=True, allow_unused=True)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as e:
+                raise InputError("model", f"has a block through which PyTorch does not go back: {e}") from e
             for y, g in zip(starts, back):
-                if not k:
-                    found[id(y)] = g.new_empty(len(given[0]), *g.shape)
-                found[id(y)][k] = g
+                if id(y) not in found:
+                    found[id(y)] = y.new_zeros(len(given[0]), *y.shape)
+                if g is not None:
+                    found[id(y)][k] = g
     return found
 
 
-def _stages(tops: List[Tensor], calls: List[_Call], leaves: List[Tensor]) -> Iterator[Tuple[List[Tensor], List[Tensor]]]:
+def _stages(tops: List[Tensor], calls: Sequence[_Call], leaves: List[Tensor]) -> Iterator[Tuple[List[Tensor], List[Tensor]]]:
     """From which tensors to which gradients go back, in an order in which those by the former are known: by the tops, and by
     what a call took once those by what it gave are."""
     reached = {id(x): _reached(x) for x in tops + [call.x for call in calls if call.x.requires_grad]}
@@ -502,14 +568,17 @@ def _reached(top: Tensor) -> Set[int]:
     return found
 
 
-def _by_input(module: Any, g: Tensor, used: Optional[Tensor]) -> Tensor:
-    """The gradients by what a linear layer took, from those by what it gave."""
-    weight: Tensor = module.weight if isinstance(module, nn.Linear) else module.weight.T
-    if used is None or used.shape != g.shape[:-1]:
+def _by_input(module: Any, g: Tensor) -> Tensor:
+    """The gradients by what a linear layer took, from those by what it gave. Tokens of several answers to which nothing comes
+    back, behind the last one with a weight, are left out."""
+    weight = (module.weight if isinstance(module, nn.Linear) else module.weight.T).to(g.dtype)
+    if g.shape[1] == 1:
         return g @ weight
-    found = g.new_zeros(*used.shape, weight.shape[1])
-    found[used] = g[used] @ weight
-    return found
+    rows = g.flatten(0, -2)
+    there = rows.any(1)
+    found = g.new_zeros(len(rows), weight.shape[1])
+    found[there] = rows[there] @ weight
+    return found.view(*g.shape[:-1], weight.shape[1])
 
 
 def _shared(tokens: Tensor, there: Tensor, drawn: Tensor) -> int:
@@ -678,7 +747,9 @@ def _of_pairs(x: Tensor, g: Sequence[Tensor], answer: Tensor, there: Tensor) -> 
 
 def _linears(module: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
     for name, m in module.named_modules():
-        if type(m).forward is nn.Linear.forward or type(m).__name__ == "Conv1D":  # others compute more than a linear layer
+        # Others compute more than a linear layer, and nn.MultiheadAttention uses the weight of its own without calling it.
+        linear = type(m).forward is nn.Linear.forward and type(m).__name__ != "NonDynamicallyQuantizableLinear"
+        if linear or type(m).__name__ == "Conv1D":
             yield name, m
 
 
