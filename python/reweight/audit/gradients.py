@@ -10,7 +10,7 @@ input, which is all that is kept of the forward pass.
 
 The tokens that all answers have in common at their beginning are passed once, as a prompt whose keys and values the
 answers see. What comes back to these is passed on for one part of one answer after another, but through the linear
-layers for all of them at once: large products of matrices take half of the time.
+layers for many of them at once: large products of matrices are the faster ones.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Gradients:
         answer: Tensor, of: Tensor,
     ) -> Iterator[Tuple[int, Tensor]]:  # fmt: skip
         """The inner products by the weights of the linear layers of the blocks, with the number of the block among those
-        that count: of the passes of of the answers of answer."""
+        that count. The rows are those of _rows: of the pass `of` of the answer `answer`."""
         gradients = before.new_empty(len(weights), *before.shape)
         for of_pass, w in zip(gradients, weights):
             g = torch.zeros_like(after)
@@ -250,7 +250,8 @@ class Gradients:
             for x0, x, given in alike.values():
                 rows = [(module, g0, g[of, answer]) for module, g0, g in given]
                 with _exact(x):
-                    yield self.layers.index(i), self._products(x0[0], x, rows, answer)
+                    gram = self._products(x0[0], x, rows, answer)
+                yield self.layers.index(i), gram
 
     def _by_head(self, x: Tensor, weight: Tensor, drawn: Tensor) -> Tensor:
         """The inner products [N, N] of the tokens' gradients by the head's weight, for a slice of the vocabulary after
@@ -519,6 +520,7 @@ def _back_at_once(
         given = [known[id(x)] for x in ends]
         later = {id(x) for ends, _ in stages[at + 1 :] for x in ends}
         known = {x: g for x, g in known.items() if x in later}
+        # A layer that does not count needs no gradient where what it takes needs none.
         unused = {id(call.y) for call in calls if call.module not in counted and id(call.x) not in later}
         starts = [y for y in starts if id(y) not in unused]
         for k in range(len(given[0]) if starts else 0):
@@ -527,7 +529,8 @@ def _back_at_once(
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as e:
-                raise InputError("model", f"has a block through which PyTorch does not go back: {e}") from e
+                problem = str(e).partition("\n")[0]
+                raise InputError("model", f"has a block through which PyTorch does not go back: {problem}") from e
             for y, g in zip(starts, back):
                 if id(y) not in found:
                     found[id(y)] = y.new_zeros(len(given[0]), *y.shape)
