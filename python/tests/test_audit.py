@@ -393,8 +393,8 @@ if torch:
 
         def __init__(self):
             super().__init__()
-            self.up, self.down, self.aside, self.of_constant, self.frozen = (
-                torch.nn.Linear(*s) for s in ((32, 48), (48, 32), (32, 32), (1, 32), (32, 48))
+            self.up, self.down, self.aside, self.of_constant, self.frozen, self.low, self.high = (
+                torch.nn.Linear(*s) for s in ((32, 48), (48, 32), (32, 32), (1, 32), (32, 48), (32, 4), (4, 32))
             )
             self.frozen.requires_grad_(False)
 
@@ -403,7 +403,7 @@ if torch:
             z = 2 * x
             y = self.up(x).relu_() + self.frozen(input=z)
             y = y + self.up(z.tanh_()).tanh_()
-            return self.down(y) + self.of_constant(x.new_ones(*x.shape[:2], 1)) * x
+            return self.down(y) + self.of_constant(x.new_ones(*x.shape[:2], 1)) * x + self.high(self.low(x))
 
     class Changed(torch.nn.Module):
         """Doubles a weight while it is used, as PEFT adds to weights of experts."""
@@ -731,7 +731,7 @@ class Gradients(unittest.TestCase):
             **SIZES, head_dim=8, vocab_size_per_layer_input=97, hidden_size_per_layer_input=8, num_kv_shared_layers=1, laurel_rank=4,
             altup_num_inputs=2, layer_types=["sliding_attention", "full_attention", "full_attention"],
             activation_sparsity_pattern=[0.0] * 3))  # fmt: skip
-        models = [next(self.models())[1] for _ in range(9)]
+        models = [next(self.models())[1] for _ in range(10)]
         forward = models[0].forward
 
         def scaled(*args, **options):
@@ -749,6 +749,8 @@ class Gradients(unittest.TestCase):
         blocks[0][2].mlp = blocks[0][0].mlp
         blocks[1][0].mlp.up_proj.weight = blocks[1][0].mlp.gate_proj.weight
         torch.nn.utils.prune.identity(blocks[2][1].mlp.up_proj, "weight")
+        gate = blocks[4][1].mlp.gate_proj
+        blocks[4][1].mlp.forward = lambda x: torch.nn.functional.linear(x, gate.weight[:32])
         mlp = blocks[3][1].mlp.forward
         blocks[3][1].mlp.forward = lambda x: torch.utils.checkpoint.checkpoint(mlp, x, use_reentrant=True)
         for model, problem in (
@@ -761,6 +763,7 @@ class Gradients(unittest.TestCase):
             (models[5], "has linear layers that share a weight"),
             (models[6], "has linear layers that share a weight"),
             (models[7], "trains its weight_orig, want weight and bias"),
+            (models[9], "uses the weight of a linear layer without calling the layer"),
             (models[8], "has a block through which PyTorch does not go back"),
         ):
             with self.subTest(problem), self.assertRaises(reweight.InputError) as caught:

@@ -380,12 +380,13 @@ class Gradients:
         hidden = _input(args, kwargs).detach().requires_grad_()
         linears = [m for _, m in _linears(block)]
         counted = {m for m in linears if kept and any(self._counts[id(p)] for p in m.parameters(False))}
-        with _cut(linears, counted) as calls:  # until all is passed back: what is checkpointed is computed again then
+        with _traced(counted), _cut(linears, counted) as calls:  # while it is passed back too: checkpoints compute again
             with torch.enable_grad():
                 if args:
                     output = _hidden(block(hidden, *args[1:], **kwargs))
                 else:
                     output = _hidden(block(**{**kwargs, "hidden_states": hidden}))
+            _check_calls(output, calls, counted)
             leaves, tops = [hidden] if below else [], [output]
             if keys is not None:
                 leaves, tops = leaves + keys.leaves, tops + keys.tops
@@ -434,6 +435,19 @@ def _joined(of_calls: List[Tensor]) -> Tensor:
 def _exact(x: Tensor) -> Any:
     """Where autocast rounds nothing."""
     return torch.autocast(x.device.type, enabled=False)
+
+
+@contextlib.contextmanager
+def _traced(linears: Set[nn.Module]) -> Iterator[None]:
+    """Has the graph show where weights of linear layers are used."""
+    parameters = [p for m in linears for p in m.parameters(False)]
+    try:
+        for p in parameters:
+            p.requires_grad_(True)
+        yield
+    finally:
+        for p in parameters:
+            p.requires_grad_(False)
 
 
 class _Call(NamedTuple):
@@ -571,10 +585,18 @@ def _reached(top: Tensor) -> Set[int]:
     return found
 
 
+def _check_calls(output: Tensor, calls: List[_Call], counted: Set[nn.Module]) -> None:
+    """Wants all weights of counted layers to be used by calls of the layers."""
+    idle = counted - {call.module for call in calls}
+    weights = {id(p) for m in idle for p in m.parameters(False)}
+    if weights and any(weights & _reached(x) for x in [output, *(call.x for call in calls)] if x.requires_grad):
+        raise InputError("model", "uses the weight of a linear layer without calling the layer, which the audit does not see")
+
+
 def _by_input(module: Any, g: Tensor) -> Tensor:
     """The gradients by what a linear layer took, from those by what it gave. Tokens of several answers to which nothing comes
     back, behind the last one with a weight, are left out."""
-    weight = (module.weight if isinstance(module, nn.Linear) else module.weight.T).to(g.dtype)
+    weight = (module.weight if isinstance(module, nn.Linear) else module.weight.T).detach().to(g.dtype)
     if g.shape[1] == 1:
         return g @ weight
     rows = g.flatten(0, -2)
