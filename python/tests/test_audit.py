@@ -713,6 +713,30 @@ class Gradients(unittest.TestCase):
             gradients.Gradients(model, [1, 2]).grams(ids, labels, 3)
         self.assertEqual([len(found) for found in held], [3, 1, 3, 1])  # by the input, keys and values, and of q_proj
 
+    def test_weights_that_are_not_called(self):
+        """A weight that is used without its layer counts no more, and nothing else changes. Blocks that do not count may share
+        weights, and frozen ones."""
+        ids, labels, more = self.answers()
+        _, model = next(self.models())
+        _, one, two = model.model.layers
+        gate = one.mlp.gate_proj
+        one.mlp.forward = lambda x: one.mlp.down_proj(torch.nn.functional.linear(x, gate.weight))
+        view = gradients.Gradients(model.eval(), [1])
+        before = view.counted
+        (found,) = view.grams(ids, labels, 3)
+        self.assertEqual(before - view.counted, gate.weight.numel())
+        gate.requires_grad_(False)
+        (want,) = self.plain(model, ids, labels, more, [1], 1.0)
+        torch.testing.assert_close(found, want[:3, :3], rtol=2e-4, atol=1e-4 * float(want.abs().max()))
+        two.mlp.up_proj.weight = model.model.layers[0].mlp.up_proj.weight
+        gradients.Gradients(model, [1]).grams(ids, labels, 3)
+        two.mlp.requires_grad_(False)
+        view = gradients.Gradients(model)
+        view.grams(ids, labels, 3)
+        two.mlp.up_proj.weight = torch.nn.Parameter(torch.zeros(48, 32))
+        with self.assertRaisesRegex(reweight.InputError, "model has other parameters"):
+            view.grams(ids, labels, 3)
+
     def test_nothing_drawn(self):
         """Answers without labelled tokens have no gradient."""
         ids, labels, _ = self.answers()
@@ -749,8 +773,8 @@ class Gradients(unittest.TestCase):
         blocks[0][2].mlp = blocks[0][0].mlp
         blocks[1][0].mlp.up_proj.weight = blocks[1][0].mlp.gate_proj.weight
         torch.nn.utils.prune.identity(blocks[2][1].mlp.up_proj, "weight")
-        gate = blocks[4][1].mlp.gate_proj
-        blocks[4][1].mlp.forward = lambda x: torch.nn.functional.linear(x, gate.weight[:32])
+        gate = models[9].requires_grad_(False).model.layers[1].mlp.gate_proj.requires_grad_(True)
+        models[9].model.layers[1].mlp.forward = lambda x: torch.nn.functional.linear(x, gate.weight[:32])
         mlp = blocks[3][1].mlp.forward
         blocks[3][1].mlp.forward = lambda x: torch.utils.checkpoint.checkpoint(mlp, x, use_reentrant=True)
         for model, problem in (
@@ -762,8 +786,8 @@ class Gradients(unittest.TestCase):
             (models[4], "no linear layer, want its head"),
             (models[5], "has linear layers that share a weight"),
             (models[6], "has linear layers that share a weight"),
-            (models[7], "trains its weight_orig, want weight and bias"),
-            (models[9], "uses the weight of a linear layer without calling the layer"),
+            (models[7], "has a linear layer with the parameters weight_orig, want its weight to be one"),
+            (models[9], "trains no linear layer of these blocks that is called"),
             (models[8], "has a block through which PyTorch does not go back"),
         ):
             with self.subTest(problem), self.assertRaises(reweight.InputError) as caught:

@@ -15,6 +15,7 @@ layers for many of them at once: large products of matrices are the faster ones.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import inspect
@@ -32,7 +33,7 @@ SLICE = 1 << 22
 """Numbers of the gradients that are held at once, at most: all answers' and parts' for a slice of a weight. A CPU's cache
 holds them; with four times as many _of_slices took 1.4 times as long. Elsewhere it has four times as many."""
 TOKENS = 1 << 13
-"""Tokens of all passes that go back through a linear layer at once, about: more make a product no faster."""
+"""Tokens of all passes that go back through a linear layer at once. With more of them a product is no faster."""
 PAIRS = 512
 """Tokens whose products with others are held at once."""
 
@@ -44,6 +45,8 @@ class Answers(NamedTuple):
     entropy: Tensor
     energy: Tensor
 
+
+_Layers = Dict[nn.Module, Tuple[Tensor, Tensor]]
 
 Directions = Callable[[Answers], Sequence[Any]]
 """Of what the model says, weights of the tokens: [n, T] each."""
@@ -96,6 +99,8 @@ class Gradients:
             raise InputError("model", f"is a {type(model).__name__} whose get_output_embeddings() is no linear layer, want its head")
         if any(p.is_meta for p in model.parameters()):
             raise InputError("model", "has parameters that are not in memory, want all on devices: without offloading")
+        if any(p.is_inference() for p in model.parameters()):
+            raise InputError("model", "was made in inference mode, of which PyTorch computes no gradients")
         n = len(self.blocks)
         for i in () if layers is None else layers:
             if not -n <= i < n:
@@ -113,15 +118,8 @@ class Gradients:
         self.counted = sum(numbers[i] for i in self.layers)
         if not self.counted:
             raise InputError("model", "trains no linear layer of these blocks, want at least one")
-        mine = [
-            (name, p) for block in self.blocks for _, m in _linears(block) for name, p in m.named_parameters(recurse=False)
-            if self._counts[id(p)]
-        ]  # fmt: skip
-        if view == "full" and len({id(p) for _, p in mine}) < len(mine):
-            raise InputError("model", "has linear layers that share a weight, whose gradients the audit does not add up")
-        for name, _ in mine if view == "full" else ():
-            if name not in ("weight", "bias"):
-                raise InputError("model", f"has a linear layer that trains its {name}, want weight and bias alone")
+        if view == "full":
+            self._check_weights()
         self._checked = False
         self._sharing: Optional[bool] = None
         config: Any = getattr(model, "config", None)
@@ -130,12 +128,26 @@ class Gradients:
         scale = getattr(config, "logit_scale", None)
         self.scale = float(scale if scale is not None else 1 / (getattr(config, "logits_scaling", None) or 1))
 
+    def _check_weights(self) -> None:
+        """Wants weights that are parameters, each of one layer."""
+        owners = [(i, m) for i, block in enumerate(self.blocks) for _, m in _linears(block)]
+        times = collections.Counter(id(p) for _, m in owners for p in m.parameters(False))
+        for i, m in owners:
+            counted = [p for p in m.parameters(False) if i in self.layers and self._counts[id(p)]]
+            if any(times[id(p)] > 1 for p in counted):
+                raise InputError("model", "has linear layers that share a weight, whose gradients the audit does not add up")
+            if counted and "weight" not in m._parameters and not nn.utils.parametrize.is_parametrized(m):
+                names = ", ".join(name for name, _ in m.named_parameters(recurse=False))
+                raise InputError("model", f"has a linear layer with the parameters {names}, want its weight to be one")
+
     def grams(self, ids: Sequence[Any], labels: Sequence[Any], parts: int, directions: Optional[Directions] = None) -> Tensor:
         """The inner products of the answers to a prompt: [L, K, K, n, n], in float64; L is 1 in the views hidden and head.
 
         ids: of each answer all tokens, the prompt's first. labels: of each of these tokens the number of its part, or -1
         for one that the policy has not drawn. directions: what gives weights of tokens that stand behind the parts.
         """
+        if any(id(p) not in self._counts for block in self.blocks for _, m in _linears(block) for p in m.parameters(False)):
+            raise InputError("model", "has other parameters in its blocks than when the audit began")
         device = self.head.weight.device
         rows, lengths = [np.asarray(row) for row in ids], [len(row) for row in ids]
         if any(row.ndim != 1 or row.dtype.kind not in "iu" for row in rows):
@@ -237,21 +249,28 @@ class Gradients:
         for i in range(len(self.blocks) - 1, lowest - 1, -1):
             kept = i in self.layers
             (gradients, *by_keys), layers = self._through(self.blocks[i], inputs.pop(), [gradients], keys, kept, i > lowest)
-            of_prompt: Dict[nn.Module, Tuple[Tensor, Tensor]] = {}
+            of_prompt: _Layers = {}
             if keys is not None:
-                back = [above, *(g[of, answer][:, None] for g in by_keys)]
+                by_keys = [above, *(g[of, answer][:, None] for g in by_keys)]
                 with keys.of_prompt():
-                    (above,), of_prompt = self._through(self.blocks[i], prompt.pop(), back, keys, kept, i > lowest)
-            alike: Dict[Tuple[int, int], Tuple[Tensor, Tensor, List[Tuple[nn.Module, Tensor, Tensor]]]] = {}
-            none = before[:1, :0]
-            for module, (x, g) in layers.items():  # those that take the same are passed together
-                x0, g0 = of_prompt.get(module, (none, g.new_zeros(len(of), 1, 0, g.shape[-1])))
-                alike.setdefault((id(x0), id(x)), (x0, x, []))[2].append((module, g0[:, 0], g))
-            for x0, x, given in alike.values():
-                rows = [(module, g0, g[of, answer]) for module, g0, g in given]
-                with _exact(x):
-                    gram = self._products(x0[0], x, rows, answer)
+                    (above,), of_prompt = self._through(self.blocks[i], prompt.pop(), by_keys, keys, kept, i > lowest)
+            for gram in self._of_layers(layers, of_prompt, answer, of):
                 yield self.layers.index(i), gram
+            del by_keys, layers, of_prompt  # before those of the next block are made
+
+    def _of_layers(self, layers: _Layers, of_prompt: _Layers, answer: Tensor, of: Tensor) -> Iterator[Tensor]:
+        """The inner products by the weights of layers, with what each took and the gradients by what it gave. Those that take
+        the same are passed together."""
+        alike: Dict[Tuple[int, int], Tuple[Tensor, Tensor, List[Tuple[nn.Module, Tensor, Tensor]]]] = {}
+        for module, (x, g) in layers.items():
+            x0, g0 = of_prompt.get(module, (x[:1, :0], g.new_zeros(len(of), 1, 0, g.shape[-1])))
+            same = id(x0) if module in of_prompt else 0, id(x)
+            alike.setdefault(same, (x0, x, []))[2].append((module, g0[:, 0], g))
+        for x0, x, of_same in alike.values():
+            rows = [(module, g0, g[of, answer]) for module, g0, g in of_same]
+            with _without_autocast(x):
+                gram = self._products(x0[0], x, rows, answer)
+            yield gram
 
     def _by_head(self, x: Tensor, weight: Tensor, drawn: Tensor) -> Tensor:
         """The inner products [N, N] of the tokens' gradients by the head's weight, for a slice of the vocabulary after
@@ -371,13 +390,13 @@ class Gradients:
 
     def _through(
         self, block: nn.Module, given: Any, gradients: Sequence[Optional[Tensor]], keys: Any, kept: bool, below: bool
-    ) -> Tuple[List[Any], Dict[nn.Module, Tuple[Tensor, Tensor]]]:  # fmt: skip
+    ) -> Tuple[List[Any], _Layers]:  # fmt: skip
         """Passes gradients back through a block, [passes, n, T, ...] by what it computes and, of a prompt, by its keys and
         values. Returns those by its input, or None if they are not wanted below, and, of answers, by the prompt's keys and
         values; and, if kept, what its linear layers took, x [n, T, in], and the gradients by what they gave, g [passes, n,
         T, out]."""
         args, kwargs = given
-        hidden = _input(args, kwargs).detach().requires_grad_()
+        hidden = _input(args, kwargs).detach().requires_grad_(below)
         linears = [m for _, m in _linears(block)]
         counted = {m for m in linears if kept and any(self._counts[id(p)] for p in m.parameters(False))}
         with _traced(counted), _cut(linears, counted) as calls:  # while it is passed back too: checkpoints compute again
@@ -386,11 +405,11 @@ class Gradients:
                     output = _hidden(block(hidden, *args[1:], **kwargs))
                 else:
                     output = _hidden(block(**{**kwargs, "hidden_states": hidden}))
-            _check_calls(output, calls, counted)
             leaves, tops = [hidden] if below else [], [output]
             if keys is not None:
                 leaves, tops = leaves + keys.leaves, tops + keys.tops
-            with _exact(hidden):
+            self._leave_out(counted - {call.module for call in calls}, tops + [call.x for call in calls])
+            with _without_autocast(hidden):
                 found = _back(tops, gradients, calls, leaves, counted)
         passes = next(len(g) for g in gradients if g is not None)
         n, T = hidden.shape[:-1]
@@ -410,6 +429,15 @@ class Gradients:
             layers[module] = taken[same], _joined([found[id(y)].reshape(passes, n, -1, y.shape[-1]) for _, _, y in of])
         back: List[Any] = [found[id(x)] if id(x) in found else x.new_zeros(passes, *x.shape) for x in leaves]
         return back if below else [None, *back], layers
+
+    def _leave_out(self, idle: Set[nn.Module], computed: List[Tensor]) -> None:
+        """Counts weights no more that are used without a call of their layer, whose gradients are not seen."""
+        weights = {id(p): p for m in idle for p in m.parameters(False) if self._counts[id(p)]}
+        for p in {at for x in computed if weights and x.requires_grad for at in _reached(x) & weights.keys()}:
+            self._counts[p] = False
+            self.counted -= weights[p].numel()
+        if not self.counted:
+            raise InputError("model", "trains no linear layer of these blocks that is called, want at least one")
 
     @contextlib.contextmanager
     def _frozen(self) -> Iterator[None]:
@@ -432,8 +460,7 @@ def _joined(of_calls: List[Tensor]) -> Tensor:
     return of_calls[0] if len(of_calls) == 1 else torch.cat(of_calls, -2)
 
 
-def _exact(x: Tensor) -> Any:
-    """Where autocast rounds nothing."""
+def _without_autocast(x: Tensor) -> Any:
     return torch.autocast(x.device.type, enabled=False)
 
 
@@ -461,15 +488,16 @@ class _Call(NamedTuple):
 @contextlib.contextmanager
 def _cut(linears: List[nn.Module], counted: Set[nn.Module]) -> Iterator[List[_Call]]:
     """Cuts the graph of what a block computes at its linear layers. What goes in and what comes out is copied, because the
-    block may write over it. A layer that does more than its weight says is not cut. If it is counted, y is 0, and is added
-    to what it gives: the gradients are the same."""
+    block may write over it. A layer that does more than its weight says is left whole. If it is counted, its y is a 0 that
+    is added to what it gives, so that the gradients by both are the same."""
     calls: List[_Call] = []
     given: List[Tensor] = []
     copies: Dict[Tuple[int, int], Tuple[Tensor, Tensor]] = {}
-    changed = {m for m in linears if m._forward_hooks or m._backward_hooks or m._backward_pre_hooks or "forward" in m.__dict__}
+    everywhere = any(getattr(nn.modules.module, f"_global_{kind}_hooks") for kind in ("forward", "backward", "backward_pre"))
+    more = {m for m in linears if m._forward_hooks or m._backward_hooks or m._backward_pre_hooks or "forward" in m.__dict__}
 
     def whole(module: nn.Module) -> bool:
-        return module in changed or nn.utils.parametrize.is_parametrized(module)
+        return everywhere or module in more or nn.utils.parametrize.is_parametrized(module)
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
@@ -508,26 +536,27 @@ def _back(
 ) -> Dict[int, Tensor]:  # fmt: skip
     """Gradients, [passes, ...] each, by the leaves and by what the calls of counted layers gave, with their ids, from those by
     the tops: through what is between two calls by one pass after another, and through the linear layers by many at once."""
+    given = {id(top): g for top, g in zip(tops, gradients) if g is not None and top.requires_grad}
+    stages = list(_stages([top for top in tops if id(top) in given], calls, leaves))
     passes = next(len(g) for g in gradients if g is not None)
     step = max(1, TOKENS // max(1, tops[0].shape[:-1].numel()))
     found = []
     for at in range(0, passes, step):
-        found.append(_back_at_once(tops, [g if g is None else g[at : at + step] for g in gradients], calls, leaves, counted))
+        found.append(_back_at_once({top: g[at : at + step] for top, g in given.items()}, stages, calls, counted))
     return found[0] if len(found) == 1 else {y: torch.cat([of.pop(y) for of in found]) for y in list(found[0])}
 
 
 def _back_at_once(
-    tops: List[Tensor], gradients: Sequence[Optional[Tensor]], calls: Sequence[_Call], leaves: List[Tensor],
-    counted: Set[nn.Module],
+    known: Dict[int, Tensor], stages: List[Tuple[List[Tensor], List[Tensor]]], calls: Sequence[_Call], counted: Set[nn.Module]
 ) -> Dict[int, Tensor]:  # fmt: skip
-    known = {id(top): g for top, g in zip(tops, gradients) if g is not None and top.requires_grad}
+    """_back of some of the passes. known: the gradients by the tops."""
     found: Dict[int, Tensor] = {}
-    stages = list(_stages([top for top in tops if id(top) in known], calls, leaves))
     for at, (ends, starts) in enumerate(stages):
         for x in ends:
             if id(x) not in known:
                 of_x = [call for call in calls if call.x is x and id(call.y) in found]
-                known[id(x)] = functools.reduce(Tensor.add_, (_by_input(module, found[id(y)]) for module, _, y in of_x))
+                by_x = (_by_input(module, found[id(y)]).to(x.dtype) for module, _, y in of_x)
+                known[id(x)] = functools.reduce(Tensor.add_, by_x)
                 for module, _, y in of_x:
                     if module not in counted:
                         del found[id(y)]
@@ -583,14 +612,6 @@ def _reached(top: Tensor) -> Set[int]:
                 found.add(id(node.variable))
             nodes += [before for before, _ in node.next_functions if before is not None]
     return found
-
-
-def _check_calls(output: Tensor, calls: List[_Call], counted: Set[nn.Module]) -> None:
-    """Wants all weights of counted layers to be used by calls of the layers."""
-    idle = counted - {call.module for call in calls}
-    weights = {id(p) for m in idle for p in m.parameters(False)}
-    if weights and any(weights & _reached(x) for x in [output, *(call.x for call in calls)] if x.requires_grad):
-        raise InputError("model", "uses the weight of a linear layer without calling the layer, which the audit does not see")
 
 
 def _by_input(module: Any, g: Tensor) -> Tensor:
