@@ -793,9 +793,7 @@ def _of_pairs(x: Tensor, g: Sequence[Tensor], answer: Tensor, there: Tensor) -> 
 
 def _linears(module: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
     for name, m in module.named_modules():
-        # Others compute more than a linear layer, and nn.MultiheadAttention uses the weight of its own without calling it.
-        linear = type(m).forward is nn.Linear.forward and type(m).__name__ != "NonDynamicallyQuantizableLinear"
-        if linear or type(m).__name__ == "Conv1D":
+        if type(m).forward is nn.Linear.forward or type(m).__name__ == "Conv1D":  # others compute more than a linear layer
             yield name, m
 
 
